@@ -1,1 +1,1 @@
-"""The agent in real brokers, asked over its socket; nothing of the package's own client is used."""
+"""The agent in real brokers, queried over its socket without the package's own client."""

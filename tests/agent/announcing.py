@@ -1,4 +1,4 @@
-"""What an agent's announcement and its side of the login look like, made by the test, and a port that listens."""
+"""An agent's announcement and its side of the login, made by the test, and a listening port."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SECRET = "5" * 64
 
 
 def announce(path: Path, port: int, *, mode: int = 0o600, **changes: object) -> None:
-    """A file as an agent makes it."""
+    """A file as an agent writes it."""
     facts = {"cleanerd_agent": 1, "port": port, "secret": SECRET, "network": os.readlink("/proc/self/ns/net")}
     path.write_text(json.dumps(facts | changes))
     path.chmod(mode)
 
 
 class Listening:
-    """A port of the loopback, and what came there; ``behave`` gets each connection."""
+    """A loopback port and the received bytes; ``behave`` gets each connection."""
 
     def __init__(self, behave: Callable[[socket.socket], None]) -> None:
         self.server = socket.create_server(("127.0.0.1", 0))
@@ -60,5 +60,5 @@ class Listening:
 
 
 def proof(side: str, clients: bytes, agents: bytes, secret: bytes = bytes.fromhex(SECRET)) -> bytes:
-    """As agent/README.md tells it."""
+    """By the formula in agent/README.md."""
     return hmac.digest(secret, f"cleanerd-agent 1: {side}".encode() + clients + agents, hashlib.sha256)

@@ -1,4 +1,4 @@
-"""One broker a release for all of these tests."""
+"""One broker per release for all of these tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def live(request: pytest.FixtureRequest) -> Iterator[Live]:
-    """A broker of each release, started with the agent as anybody would."""
+    """A broker of every release, started with the agent."""
     assert JAR.is_file(), "run make setup: the agent's jar is missing"
     jars = fetch(request.param)
     work_dir = Path(tempfile.mkdtemp(prefix=f"agent-{request.param}-"))
@@ -48,9 +48,9 @@ def agent(live: Live) -> Iterator[Asking]:
 
 @pytest.fixture(scope="module")
 def plan(live: Live, request: pytest.FixtureRequest) -> tuple[Topic, Manifest, ManifestGroup]:
-    """A topic, a plan with more than one group, and a group with enough in each of its files.
+    """A topic, a plan with more than one group, and a group with enough data in each of its files.
 
-    Where segments end depends on how fast the records came, so it may take another topic.
+    The segment borders depend on the speed of the writes, so it may take another topic.
     """
     for number in range(5):
         topic = live.topic(f"{request.module.__name__.rpartition('.')[2]}{number}")
@@ -65,7 +65,7 @@ def plan(live: Live, request: pytest.FixtureRequest) -> tuple[Topic, Manifest, M
 
 @pytest.fixture(scope="module")
 def topic(plan: tuple[Topic, Manifest, ManifestGroup]) -> Topic:
-    """A topic that nothing is done to but what the last test does."""
+    """A topic that only the previous test has changed."""
     return plan[0]
 
 
@@ -77,5 +77,5 @@ def manifest(plan: tuple[Topic, Manifest, ManifestGroup]) -> Manifest:
 
 @pytest.fixture(scope="module")
 def group(plan: tuple[Topic, Manifest, ManifestGroup]) -> ManifestGroup:
-    """A group with enough in each of its files, and with aborted data that stays."""
+    """A group with enough data in each of its files, and with aborted data that stays."""
     return plan[2]

@@ -1,4 +1,4 @@
-"""Staged files that are damaged in one way each, and what the agent must call it."""
+"""Staged files, each damaged in one way, and the agent's name for that damage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENTRY: Final = {"index": 8, "timeindex": 12, "txnindex": 34}
 
 
 def crc_fixed(batch: bytes) -> bytes:
-    """A v2 batch with the CRC of what it holds."""
+    """A v2 batch with a recomputed CRC."""
     crc = crc32c(np.frombuffer(batch[21:], np.uint8))
     return batch[:17] + struct.pack(">I", crc) + batch[21:]
 
@@ -45,13 +45,13 @@ def batches(files: Files) -> list[bytes]:
 
 
 def with_log(group: ManifestGroup, files: Files, log: bytes) -> Files:
-    """Another log, with indexes that fit it: only the log is wrong."""
+    """Another log with matching indexes: only the log is wrong."""
     index, timeindex = index_bytes(group.base, log, INTERVAL_BYTES)
     return files | {"log": log, "index": index, "timeindex": timeindex}
 
 
 def header(number: int, position: int, layout: str, change: Callable[[int], int]) -> Damage:
-    """One header field of batch ``number`` changed, its CRC right."""
+    """One header field of batch ``number`` changed, with a right CRC."""
 
     def damage(group: ManifestGroup, files: Files) -> Files:
         found = batches(files)
@@ -63,7 +63,7 @@ def header(number: int, position: int, layout: str, change: Callable[[int], int]
 
 
 def raw(kind: str, change: Callable[[bytes], bytes]) -> Damage:
-    """The bytes of one file changed, the others as they were."""
+    """The bytes of one file changed, the others unchanged."""
     return lambda _group, files: files | {kind: change(files[kind])}
 
 
@@ -80,12 +80,12 @@ def entry(kind: str, number: int, position: int, layout: str, change: Callable[[
 
 
 def without_last_batch(group: ManifestGroup, files: Files) -> Files:
-    """S-09 broken, and the indexes fit."""
+    """S-09 broken, with matching indexes."""
     return with_log(group, files, b"".join(batches(files)[:-1]))
 
 
 def swapped_batches(group: ManifestGroup, files: Files) -> Files:
-    """Two batches out of order."""
+    """Two batches in the wrong order."""
     found = batches(files)
     return with_log(group, files, b"".join([found[1], found[0], *found[2:]]))
 
@@ -97,15 +97,15 @@ def doubled_batch(group: ManifestGroup, files: Files) -> Files:
 
 
 def thinned(files: Files) -> int | None:
-    """The first batch that covers more offsets than it has records; None when there is no such batch."""
+    """The first batch that covers more offsets than it has records; None if there is none."""
     found = enumerate(batches(files))
     return next((row for row, batch in found if get_at(batch, 57, ">i") <= get_at(batch, 23, ">i") > 0), None)
 
 
 def shorter(*, base: int) -> Damage:
-    """A batch that begins ``base`` offsets later, or else ends one earlier: the file of another plan could look so.
+    """A batch that begins ``base`` offsets later, or ends one earlier: another plan's file could look like this.
 
-    One that covers several offsets, or what becomes of it could be exactly the next batch of the sources.
+    The batch covers several offsets; otherwise the result could be exactly the next batch of the sources.
     """
 
     def damage(group: ManifestGroup, files: Files) -> Files:
@@ -120,7 +120,7 @@ def shorter(*, base: int) -> Damage:
 
 
 def swollen(group: ManifestGroup, files: Files) -> Files:
-    """Larger than a cleaning can be: the last batch carries what no source has."""
+    """Larger than any cleaning can be: the last batch has data that no source has."""
     found = batches(files)
     last = found[-1] + bytes(400_000)
     last = crc_fixed(set_at(last, 8, ">i", len(last) - 12))
@@ -134,12 +134,12 @@ def records_out_of_nothing(group: ManifestGroup, files: Files) -> Files:
 
 
 def no_txnindex(_group: ManifestGroup, files: Files) -> Files:
-    """Aborted data is left, and its entry is not."""
+    """Aborted data is left without its entry."""
     return {kind: data for kind, data in files.items() if kind != "txnindex"}
 
 
 def begins_late(_group: ManifestGroup, files: Files) -> Files:
-    """A-40: an entry as a correction would be, but its transaction begins before it."""
+    """A-40: an entry like a correction, but its transaction begins before it."""
     first = get_at(files["txnindex"], 10, ">q") + 1
     return files | {"txnindex": set_at(set_at(files["txnindex"], 10, ">q", first), 26, ">q", first)}
 
@@ -150,7 +150,7 @@ def txn_entries(files: Files) -> list[tuple[int, int, int]]:
 
 
 def with_correction(files: Files, producer: int, first: int, last: int) -> Files:
-    """A-40: an entry as a correction would be, in the place of one with the same end."""
+    """A-40: an entry like a correction, instead of one with the same end."""
     raw = files.get("txnindex", b"")
     entries = {get_at(raw, at + 18, ">q"): raw[at : at + 34] for at in range(0, len(raw), 34)}
     entries[last] = struct.pack(">hqqqq", 0, producer, first, last, first)
@@ -158,7 +158,7 @@ def with_correction(files: Files, producer: int, first: int, last: int) -> Files
 
 
 def reversed_entries(kind: str) -> Damage:
-    """The entries of an index from the last to the first."""
+    """The entries of an index in reverse order."""
 
     def change(data: bytes) -> bytes:
         size = ENTRY[kind]

@@ -1,9 +1,9 @@
-"""The agent's readers attacked by Jazzer, led by coverage: lines of its protocol, and files that are staged for it.
+"""Coverage-guided attack by Jazzer on the agent's readers: lines of its protocol, and staged files.
 
-    python -m tests.agent.fuzz --seconds 60
+python -m tests.agent.fuzz --seconds 60
 
-Jazzer comes from Maven when it is needed; what it found interesting lies in ``.cache/fuzz/agent`` and is where the next
-run begins, beside seeds that are made here. The exit code is 1 when there is a finding, whose bytes are kept there.
+Jazzer comes from Maven on demand. Its corpus is in ``.cache/fuzz/agent``, where the next run begins, beside the seeds
+made by this module. The exit code is 1 after a finding, whose bytes are kept there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_BYTES: Final = 4096
 
 
 def seeds() -> Iterator[bytes]:
-    """Requests that are right, and groups whose staged files are."""
+    """Valid requests, and groups with valid staged files."""
     segment = {"base": 0, "size": 100, "ino": 7, "mtime_ms": 9}
     kinds = ("log", "index", "timeindex", "txnindex")
     swap = {
@@ -68,7 +68,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def jazzer() -> Path:
-    """Its jars' directory."""
+    """The directory of its jars."""
     place = TOP / ".cache" / "jazzer"
     if not list(place.glob("jazzer-[0-9]*.jar")):
         command = ("mvn", "-q", "-B", "-C", "-Dstyle.color=never", "-f", str(HERE / "pom.xml"))
@@ -77,7 +77,7 @@ def jazzer() -> Path:
 
 
 def classes_in(work: Path) -> Path:
-    """The agent's classes, and the target beside them."""
+    """The agent's classes, and the fuzz target beside them."""
     with zipfile.ZipFile(JAR) as jar:
         jar.extractall(work, [name for name in jar.namelist() if name.startswith("implementation/")])
     classes = work / "implementation"
@@ -86,7 +86,7 @@ def classes_in(work: Path) -> Path:
 
 
 def outcomes(work: Path, inputs: Sequence[bytes]) -> list[str]:
-    """What becomes of each, without Jazzer."""
+    """The agent's outcome for each input, without Jazzer."""
     classes = classes_in(work)
     files = [work / f"input-{number}" for number in range(len(inputs))]
     for file, data in zip(files, inputs, strict=True):
@@ -96,7 +96,7 @@ def outcomes(work: Path, inputs: Sequence[bytes]) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Attack for so long."""
+    """Attack for ``seconds``."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=int, default=60)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""Programs in Java around classes of the agent, without a broker."""
+"""Java programs that use classes of the agent, without a broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JAVA: Final = Path(__file__).parent / "java"
 def reported_by(
     work_dir: Path, sources: Sequence[Path], main: str, *arguments: str, libs: Path | None = None
 ) -> list[str]:
-    """The lines that class ``main`` of ``sources`` prints, compiled beside the agent's own classes, and jars."""
+    """The output lines of class ``main`` of ``sources``, compiled beside the agent's own classes and jars."""
     with zipfile.ZipFile(JAR) as jar:
         jar.extractall(work_dir, [name for name in jar.namelist() if name.startswith("implementation/")])
     classes = work_dir / "implementation"

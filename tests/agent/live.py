@@ -1,4 +1,4 @@
-"""A broker with the agent in it, and topics on it that cleanerd has staged a cleaning of."""
+"""A broker with the agent, and topics on it with a staged cleaning."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SEGMENT_BYTES: Final = 20_000
 KEYS: Final = 30
 
 PROPERTIES: Final = {
-    # A broker that was killed is let in again when its session is over.
+    # The controller accepts a killed broker again when its session has ended.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    "log.segment.delete.delay.ms": "1000",  # of whole directories too
-    # What cleanerd reads on the disk is as fresh as a test wants it.
+    "log.segment.delete.delay.ms": "1000",  # also of whole directories
+    # cleanerd uses everything that it reads on the disk, however new it is.
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "200",
     "log.flush.start.offset.checkpoint.interval.ms": "200",
@@ -55,7 +55,7 @@ def file_facts(data: bytes) -> tuple[int, int]:
 
 
 def stage_log(log_dir: Path, topic: str, state: Path, **settings: object) -> None:
-    """Partition 0 of ``topic``, in whatever process this is."""
+    """Stage partition 0 of ``topic`` in the calling process."""
     name = parse_topic_partition_dir(f"{topic}-0")
     rules = config(topic, segment_bytes=settings.pop("output_bytes", SEGMENT_BYTES), index_interval_bytes=512)
     options = CleaningOptions(now_ms=time.time_ns() // 1_000_000, force=True, unclean=True)
@@ -66,7 +66,7 @@ def stage_log(log_dir: Path, topic: str, state: Path, **settings: object) -> Non
 
 @dataclass(slots=True)
 class Topic:
-    """A compacted topic of one partition; ``latest`` is what a reader of committed records must find in the end."""
+    """A compacted topic of one partition; ``latest`` is what a read_committed consumer must find at the end."""
 
     broker: Broker
     name: str
@@ -74,13 +74,13 @@ class Topic:
 
     @property
     def directory(self) -> Path:
-        """Where the partition lies."""
+        """The partition's directory."""
         (found,) = (path for log_dir in self.broker.log_dirs if (path := log_dir / f"{self.name}-0").is_dir())
         return found
 
     @property
     def log_dir(self) -> Path:
-        """Which of the broker's log directories that is in."""
+        """The broker's log directory that has it."""
         return self.directory.parent
 
     @property
@@ -90,9 +90,9 @@ class Topic:
         return read_checkpoint(path).get(f"{self.name}-0") if path.exists() else None
 
     def fill(self, *, transactions: bool) -> None:
-        """Some hundred superseded records of an idempotent producer, and transactions of which every third is aborted.
+        """Write some hundred superseded records of an idempotent producer, and transactions.
 
-        The last transactions are aborted, so that each producer's last batch stays and is aborted data.
+        Every third transaction is aborted. So are the last ones: each producer's last batch is retained aborted data.
         """
         chance = random.Random(self.name)
         plain = self._producer(**{"enable.idempotence": True, "compression.type": "lz4"})
@@ -115,7 +115,7 @@ class Topic:
             writer.begin_transaction()
             self._write(writer, chance, 4, counts=False)
             writer.abort_transaction(PATIENCE_SECONDS)
-        for number in range(100):  # they roll the last full segment, and their keys are written once only
+        for number in range(100):  # these roll the last full segment, and their keys occur only once
             key = f"tail-{number}".encode()
             self.latest[key] = chance.randbytes(200)
             plain.produce(self.name, key=key, value=self.latest[key], partition=0)
@@ -129,14 +129,14 @@ class Topic:
             for _ in range(4):
                 key, value = b"key-%d" % chance.randrange(KEYS), chance.randbytes(200)
                 if chance.randrange(8) == 0:
-                    key = b"only-" + chance.randbytes(4).hex().encode()  # something of every segment stays
+                    key = b"only-" + chance.randbytes(4).hex().encode()  # one record of every segment is retained
                 if counts:
                     self.latest[key] = value
                 producer.produce(self.name, key=key, value=value, partition=0)
             assert producer.flush(PATIENCE_SECONDS) == 0
 
     def wait_until_settled(self) -> None:
-        """Until everything that was written is below the checkpoints on the disk, but for the active segment."""
+        """Wait until all written records but those of the active segment are below the checkpoints on the disk."""
         name = parse_topic_partition_dir(f"{self.name}-0")
         with Asking(self.broker.log_dirs[0] / SOCKET) as agent:
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -150,13 +150,13 @@ class Topic:
                 time.sleep(0.1)
 
     def stage(self, **settings: object) -> Manifest:
-        """A cleaning of all there is, staged by cleanerd itself beside the running broker."""
+        """Stage a cleaning of the whole log by cleanerd itself, beside the running broker."""
         self.wait_until_settled()
         stage_log(self.log_dir, self.name, self.broker.work_dir / "state", **settings)
         return self.staged()
 
     def staged(self) -> Manifest:
-        """What is staged."""
+        """The staged cleaning."""
         (plan,) = (self.directory / ".kstage").iterdir()
         return Manifest.from_json((plan / MANIFEST).read_bytes(), MANIFEST)
 
@@ -177,7 +177,7 @@ class Topic:
     def request(
         self, manifest: Manifest, groups: tuple[ManifestGroup, ...] | None = None, **changes: Any
     ) -> dict[str, Any]:
-        """The members of a swap request for ``groups`` (default: all) of what is staged."""
+        """The fields of a swap request for ``groups`` (default: all) of the staged cleaning."""
         witnesses = {
             w.base: {"base": w.base, "size": w.size, "ino": w.inode, "mtime_ms": w.mtime_ns // 10**6}
             for w in manifest.witnesses
@@ -206,7 +206,7 @@ class Topic:
         } | changes
 
     def listing(self) -> dict[str, tuple[int, int, int]]:
-        """Everything of the segments: inode, size, modification time."""
+        """Inode, size and modification time of every segment file."""
         return {
             entry.name: ((stat := entry.stat()).st_ino, stat.st_size, stat.st_mtime_ns)
             for entry in self.directory.iterdir()
@@ -214,7 +214,7 @@ class Topic:
         }
 
     def read(self, isolation: str = "read_committed") -> dict[bytes, bytes]:
-        """Every key's last value, from the beginning; offsets ascend and nothing fails."""
+        """Every key's last value from the beginning; offsets ascend and no error occurs."""
         name = Partition(self.name, 0)
         found = read_with_librdkafka(self.broker.bootstrap, [name], isolation=isolation)
         assert found.errors == ()
@@ -232,7 +232,7 @@ class Live:
 
     @property
     def socket(self) -> Path:
-        """Where its agent listens by default (U-31)."""
+        """The default socket of its agent (U-31)."""
         return self.broker.log_dirs[0] / SOCKET
 
     def asking(self) -> Asking:
@@ -258,7 +258,7 @@ class Live:
 
 
 def attach(live: Live, jar: Path, *options: str) -> None:
-    """Load ``jar``, as the JDK's own tool does; ``options``: further ones of the agent."""
+    """Load ``jar`` with the JDK's own tool; ``options``: further options of the agent."""
     command = ["jcmd", str(live.broker.pid), "JVMTI.agent_load", str(jar), f'"{",".join([f"jar={jar}", *options])}"']
     done = subprocess.run(command, check=True, timeout=PATIENCE_SECONDS, capture_output=True, text=True)
     assert "return code: 0" in done.stdout
@@ -272,7 +272,7 @@ def build_of(live: Live) -> tuple[str, int, str]:
 
 
 def is_another_build(live: Live, before: str) -> bool:
-    """Whether the agent that answers is not the build ``before``; one that gives way may hang up first."""
+    """Whether another build than ``before`` answers; an agent that is being replaced may close the connection first."""
     try:
         return live.socket.exists() and build_of(live)[0] != before
     except OSError:

@@ -1,4 +1,4 @@
-"""What an agent does to a log when a test tells it to, and how that is seen: for builds that stop (``stopping.py``)."""
+"""Log changes that an agent makes at a test's command, and checks of them, in builds that stop (``stopping.py``)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from tests.agent.stopping import Stopping
 
 _DO: Final = """
-        java.nio.file.Path told = java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".do");
-        if (java.nio.file.Files.exists(told)) {
-            String what = java.nio.file.Files.readString(told).strip();
-            java.nio.file.Files.delete(told);
+        java.nio.file.Path command = java.nio.file.Path.of(System.getProperty("cleanerd.test.moments"), log + ".do");
+        if (java.nio.file.Files.exists(command)) {
+            String what = java.nio.file.Files.readString(command).strip();
+            java.nio.file.Files.delete(command);
             try {
                 if (what.equals("give up")) { // as when its disk fails
                     log.giveUp("a test", new IOException("gone"));
@@ -35,14 +35,14 @@ _DO: Final = """
 """
 _FIRST_LINE: Final = "        String cleaning = log.cleaningState();\n"
 FOLLOWS_ITS_CONFIGURATION: Final = ("LogAnswer.java", (_FIRST_LINE, _DO + _FIRST_LINE))
-"""For ``stopping_build``: asked about a log, the agent does first what :func:`tell` says."""
+"""For ``stopping_build``: at a query about a log, the agent first executes the command of :func:`command_agent`."""
 _REPLACED: Final = "            log.replace(output, sources);\n"
 _NO_LAST_NAME: Final = """
-            java.nio.file.Path told = java.nio.file.Path.of(
+            java.nio.file.Path command = java.nio.file.Path.of(
                     System.getProperty("cleanerd.test.moments"), log + ".no-last-name");
-            if (java.nio.file.Files.exists(told)) {
-                String kind = java.nio.file.Files.readString(told);
-                java.nio.file.Files.delete(told);
+            if (java.nio.file.Files.exists(command)) {
+                String kind = java.nio.file.Files.readString(command);
+                java.nio.file.Files.delete(command);
                 java.nio.file.Path last = log.dir().resolve(Group.brokerName(output.base(), kind));
                 java.nio.file.Path swap = last.resolveSibling(last.getFileName() + ".swap");
                 java.nio.file.Files.copy(last, swap); // the log loses its own; the broker misses none
@@ -53,37 +53,40 @@ _NO_LAST_NAME: Final = """
             }
 """
 NO_LAST_NAME: Final = (_REPLACED, _REPLACED + _NO_LAST_NAME)
-"""For ``Attempt.java``, so that there is :func:`swap_without_a_last_name`."""
+"""For ``Attempt.java``, so that :func:`swap_without_a_last_name` works."""
 MOVED_ON: Final = {
     "log_changed", "source_gone", "source_changed", "evidence_changed", "not_below_bound", "not_sealed",
 }  # fmt: skip
-"""No fault of the plan, and nothing that is asked again as it is."""
+"""Not a fault of the plan, and the same request is not repeated."""
 
 
 def requested(topic: Topic) -> dict[str, Any]:
-    """What the agent says of it."""
+    """The agent's answer."""
     with Live(topic.broker).asking() as agent:
         return agent.ask("log", topic=topic.name, partition=0)
 
 
-def tell(stopping: Stopping, topic: Topic, what: str) -> dict[str, Any]:
-    """``give up``: as when its disk fails; ``close``; or an offset to cut it to. What is said of it after that."""
+def command_agent(stopping: Stopping, topic: Topic, what: str) -> dict[str, Any]:
+    """Make the agent do ``give up``, as after a disk error, ``close``, or truncate to an offset.
+
+    Returns its next answer.
+    """
     (stopping.place / f"{topic.name}-0.do").write_text(what)
     return requested(topic)
 
 
 def cut(stopping: Stopping, topic: Topic, offset: int) -> None:
-    """To ``offset``; then it grows beyond where it ended."""
+    """Truncate to ``offset``; then write beyond the former end."""
     end = requested(topic)["leo"]
-    assert tell(stopping, topic, str(offset))["leo"] == offset
+    assert command_agent(stopping, topic, str(offset))["leo"] == offset
     while requested(topic)["segments"][-1][0] <= end:
         topic.fill(transactions=False)
 
 
 def released(stopping: Stopping, topic: Topic) -> None:
-    """Nothing is left of the swap, on the disk or in the broker's cleaner."""
+    """No file of the swap is left on the disk, and the broker's cleaner has no state of it."""
     wait_until("the old files are gone", lambda: not names_ending(topic.broker.log_dirs, ".deleted"))
-    # The broker's own cleaner may have the new log at work: its files go by themselves, what we left would stay.
+    # The broker's own cleaner may be cleaning the new log: its files disappear by themselves, cleanerd's would stay.
     wait_until("no file of a swap is left", lambda: not names_ending([topic.directory], ".cleaned", ".swap"))
     with stopping.live.asking() as agent:
         wait_until("it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused")
@@ -92,7 +95,7 @@ def released(stopping: Stopping, topic: Topic) -> None:
 
 
 def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifest, kind: str = "log") -> None:
-    """The first group's new segment is in, the sources are put aside, and a file of it goes by ``.swap``."""
+    """The first group's new segment is in, the sources are renamed, and one of its files still ends in ``.swap``."""
     group = manifest.groups[0]
     (stopping.place / f"{topic.name}-0.no-last-name").write_text(kind)
     with stopping.live.asking() as agent:
@@ -103,7 +106,7 @@ def swap_without_a_last_name(stopping: Stopping, topic: Topic, manifest: Manifes
 
 
 def topic_in(stopping: Stopping, log_dir: Path, name: str, *, transactions: bool = False) -> Topic:
-    """A new topic whose partition lies there: the broker puts the next one where it has the fewest."""
+    """A new topic whose partition is there: the broker puts the next one where it has the fewest."""
     topics = (
         stopping.live.topic(f"{name}-in-{log_dir.name}-{number}", transactions=transactions) for number in range(6)
     )

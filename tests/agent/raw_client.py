@@ -1,4 +1,4 @@
-"""A client of the agent's socket that sends anything."""
+"""A client of the agent's socket that can send any bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RefusedError(Exception):
 
 
 class Asking(Closeable):
-    """One connection; to an agent that is just starting, as soon as it listens."""
+    """One connection; waits for an agent that is just starting."""
 
     def __init__(self, path: Path) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -47,21 +47,21 @@ class Asking(Closeable):
         self._lines = self._socket.makefile("rb")
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._lines.close()
         self._socket.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are."""
+        """Send bytes unchanged."""
         self._socket.sendall(data)
 
     def unread(self) -> int:
-        """Bytes that were sent and that the agent has not read yet."""
+        """Number of sent bytes that the agent has not read yet."""
         count: int = struct.unpack("i", fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(4)))[0]
         return count
 
     def answer(self) -> dict[str, Any] | None:
-        """The next answer; None when the agent hung up."""
+        """The next response; None if the agent closed the connection."""
         try:
             line = self._lines.readline()
         except ConnectionResetError:
@@ -70,13 +70,14 @@ class Asking(Closeable):
         return found
 
     def ask(self, op: str, **members: object) -> dict[str, Any]:
-        """Ask and return the result.
+        """Send a request and return the result.
 
-        The broker's cleaner glances at every compacted log now and then, whatever its dirty ratio; that passes.
+        The broker's cleaner briefly holds every compacted log at times, whatever its dirty ratio; such refusals are
+        retried.
 
         Raises:
             RefusedError: the agent refused.
-            ConnectionError: it hung up.
+            ConnectionError: it closed the connection.
         """
         deadline = time.monotonic() + GLANCES_SECONDS
         while True:
@@ -88,7 +89,7 @@ class Asking(Closeable):
                 break
             time.sleep(0.1)
         if answer is None:
-            raise ConnectionError(f"the agent hung up instead of answering {op}")
+            raise ConnectionError(f"the agent closed the connection instead of answering {op}")
         assert answer["id"] == "t"
         if not answer["ok"]:
             raise RefusedError(answer)

@@ -1,4 +1,4 @@
-"""Requests that the agent has to refuse, and that nothing at all is changed by them."""
+"""Requests that the agent has to refuse without any change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
-    """The code of the refusal, which changed nothing at all."""
+    """The code of the refusal, after which the log is unchanged."""
     before = topic.listing()
     with pytest.raises(RefusedError) as caught:
         agent.ask("swap", **request)
@@ -28,7 +28,7 @@ def refused(topic: Topic, agent: Asking, request: dict[str, Any]) -> str:
 
 
 def changed(topic: Topic, manifest: Manifest, group: ManifestGroup, files: dict[str, bytes]) -> dict[str, Any]:
-    """A request for files of a plan of their own, with their own sizes and checksums."""
+    """A request for files of its own plan, with their sizes and checksums."""
     request = topic.request(manifest, (group,), plan=topic.copy_staged(group, files))
     (entry,) = request["groups"]
     facts = {kind: file_facts(data) for kind, data in files.items()}
@@ -39,7 +39,7 @@ def changed(topic: Topic, manifest: Manifest, group: ManifestGroup, files: dict[
 
 
 def answered(agent: Asking, request: dict[str, Any]) -> str:
-    """The code of the refusal; done when there was none."""
+    """The code of the refusal; done if there was none."""
     try:
         agent.ask("swap", **request)
     except RefusedError as refused:

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Stopping:
-    """A broker whose swaps can be stopped; ``place`` is where the agent looks whether to."""
+    """A broker whose swaps can be stopped; ``place`` is the directory in which the agent checks whether to stop."""
 
     live: Live
     place: Path
 
     def at(self, moment: str, request: dict[str, Any], operation: str = "swap") -> Stopped:
-        """A request that stops at ``moment`` for as long as the block is entered."""
+        """A request that stops at ``moment`` until the block ends."""
         return Stopped(self, moment, request, operation)
 
 
@@ -37,7 +37,7 @@ class Stopping:
 def stopping_broker(
     release: str, build: Callable[[Path], Path], *, log_dirs: int = 1, properties: Mapping[str, str] = PROPERTIES
 ) -> Iterator[Stopping]:
-    """A broker of ``release`` with the agent that ``build`` makes in the directory it is given."""
+    """A broker of ``release`` with the agent that ``build`` makes in the given directory."""
     jars = fetch_jars(release)
     work_dir = Path(tempfile.mkdtemp(prefix=f"stopping-{release}-"))
     place = work_dir / "moments"
@@ -60,7 +60,7 @@ def stopping_broker(
 
 
 class Stopped:
-    """A ``request`` under way; ``answer`` is what came of it, once the block was left."""
+    """A running ``request``; ``answer`` is its response after the block."""
 
     def __init__(self, stopping: Stopping, moment: str, request: dict[str, Any], operation: str) -> None:
         self._stop = stopping.place / f"{moment}.stop"

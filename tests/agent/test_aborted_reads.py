@@ -1,4 +1,4 @@
-"""What Kafka's reads of committed records, which take no lock, make of a swap that comes between two of their steps."""
+"""A swap between two steps of Kafka's read_committed read, which takes no lock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ pytestmark = pytest.mark.kafka
 
 
 def test_a_swap_in_the_middle_of_a_read(tmp_path: Path) -> None:
-    """D-09: the segment's data is read from the old file, and the entry that calls it aborted is asked for by then.
+    """D-09: the segment's data is read from the old file, and the aborted transaction is searched after the swap.
 
-    With a merged segment, as with one whose entry went because its data did, it is not found: Kafka's own cleaner makes
-    both. Where each source has its own output, and the entry stays as long as its marker, it is.
+    It is not found in a merged segment, or if its entry was removed with its data: Kafka's own cleaner makes both. It
+    is found if each source has its own output, and the entry stays as long as its marker.
     """
     sources = sorted((JAVA / "aborted").rglob("*.java"))
     reported = reported_by(tmp_path, sources, "cleanerd.judge.AbortedReads", str(tmp_path), libs=fetch("4.3").libs)

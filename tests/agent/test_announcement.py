@@ -1,4 +1,4 @@
-"""What cleanerd believes of an announced port: nothing that it cannot prove (A-29, A-33, A-34)."""
+"""Cleanerd trusts an announced port only with a proof (A-29, A-33, A-34)."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def listening() -> Iterator[Callable[[Callable[[socket.socket], None]], Listenin
         each.close()
 
 
-def test_the_secret_stays_here(tmp_path: Path, listening: Any) -> None:
-    """A-34: the agent goes first. A stranger at the port, after a broker was killed, gets a number and nothing more."""
+def test_the_secret_is_never_sent(tmp_path: Path, listening: Any) -> None:
+    """A-34: the agent proves itself first. A foreign process at a killed broker's port gets only a random number."""
     for answer in (b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", secrets.token_bytes(64), secrets.token_bytes(100)):
         stranger = listening(lambda connection, answer=answer: (connection.sendall(answer), connection.shutdown(1)))
         announce(tmp_path / "a", stranger.port)
@@ -54,8 +54,8 @@ def test_the_secret_stays_here(tmp_path: Path, listening: Any) -> None:
         assert hello[:8] == b"CLEANERD"
 
 
-def test_a_listener_that_gives_back_what_it_gets(tmp_path: Path, listening: Any) -> None:
-    """A-34: a proof says which side it is of, and both numbers go into it."""
+def test_a_listener_that_returns_the_received_bytes(tmp_path: Path, listening: Any) -> None:
+    """A-34: a proof includes its side and both numbers."""
     known: list[bytes] = []
 
     def with_the_sides_mixed_up(connection: socket.socket) -> None:
@@ -80,7 +80,7 @@ def test_a_listener_that_gives_back_what_it_gets(tmp_path: Path, listening: Any)
 
 
 def test_an_announced_port_that_does_not_answer(tmp_path: Path, listening: Any) -> None:
-    """A-33: a file that a killed broker left, and one who listens there and is silent: an end in time."""
+    """A-33: a killed broker's file, and a silent process at its port: cleanerd gives up in time."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     announce(tmp_path / "a", port)
@@ -92,8 +92,8 @@ def test_an_announced_port_that_does_not_answer(tmp_path: Path, listening: Any) 
         AgentClient.connect(tmp_path / "a", timeout_seconds=0.3)
 
 
-def test_an_agent_that_hangs_up_after_its_proof(tmp_path: Path, listening: Any) -> None:
-    """It is lost, as over a unix socket: whether a request was carried out is not known."""
+def test_an_agent_that_disconnects_after_its_proof(tmp_path: Path, listening: Any) -> None:
+    """The connection is lost, as with a unix socket: whether a request was executed is unknown."""
 
     def hang_up(connection: socket.socket) -> None:
         mine = secrets.token_bytes(32)
@@ -123,8 +123,8 @@ def test_an_agent_that_hangs_up_after_its_proof(tmp_path: Path, listening: Any) 
         ({"network": "net:[1]"}, "another network namespace"),
     ],
 )
-def test_files_that_are_no_announcement(tmp_path: Path, listening: Any, changes: dict[str, Any], reported: str) -> None:
-    """A-33: what others may read or write, what is too long, and what leads into another container is not followed."""
+def test_invalid_announcement_files(tmp_path: Path, listening: Any, changes: dict[str, Any], reported: str) -> None:
+    """A-33: files that others may read or write, too long files, and paths into another container are rejected."""
     server = listening(lambda _connection: None)
     announce(tmp_path / "a", **({"port": server.port} | changes))
     with pytest.raises(AgentUnavailableError, match=reported):
@@ -132,8 +132,8 @@ def test_files_that_are_no_announcement(tmp_path: Path, listening: Any, changes:
     assert server.came == []
 
 
-def test_names_that_lead_elsewhere(tmp_path: Path, listening: Any) -> None:
-    """A-33, U-33: a link and a file with a second name are not opened, and a link in a log directory is not found."""
+def test_links_are_not_followed(tmp_path: Path, listening: Any) -> None:
+    """A-33, U-33: a link or a file with a second name is not opened, and a link in a log directory is not found."""
     server = listening(lambda _connection: None)
     announce(tmp_path / "elsewhere", server.port)
     place = tmp_path / "logs" / agent_transport.SOCKET
@@ -161,8 +161,8 @@ def test_names_that_lead_elsewhere(tmp_path: Path, listening: Any) -> None:
 
 
 @needs_root
-def test_an_announcement_of_another_user_is_not_believed(tmp_path: Path, listening: Any) -> None:
-    """A-29: one that belongs to neither root, this user nor the owner of its directory is not believed."""
+def test_an_announcement_of_another_user_is_rejected(tmp_path: Path, listening: Any) -> None:
+    """A-29: it belongs to neither root, this user nor the owner of its directory."""
     server = listening(lambda connection: connection.shutdown(1))
     announce(tmp_path / "a", server.port)
     os.chown(tmp_path / "a", 65534, 65534)
@@ -174,8 +174,8 @@ def test_an_announcement_of_another_user_is_not_believed(tmp_path: Path, listeni
         AgentClient.connect(tmp_path / "a")
 
 
-def test_the_classes_that_a_java_11_loads() -> None:
-    """A-04: all but the unix socket's are Java 11's, and the stub's Java 8's."""
+def test_the_class_files_load_in_java_11() -> None:
+    """A-04: all but the unix socket's classes are for Java 11, and the stub's for Java 8."""
     with zipfile.ZipFile(JAR) as jar:
         versions = {name: jar.read(name)[7] for name in jar.namelist() if name.endswith(".class")}
     newer = {Path(name).stem for name, version in versions.items() if version > 55}
@@ -185,7 +185,7 @@ def test_the_classes_that_a_java_11_loads() -> None:
 
 
 def test_a_java_that_is_too_old() -> None:
-    """A-01: the JVM starts nevertheless, and its output says which Java the agent needs."""
+    """A-01: the JVM starts nevertheless, and its output names the Java release that the agent needs."""
     work_dir = Path(tempfile.mkdtemp(prefix="too-old-"))
     try:
         with zipfile.ZipFile(JAR) as jar, zipfile.ZipFile(work_dir / "a.jar", "w") as changed:

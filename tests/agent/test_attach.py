@@ -1,4 +1,4 @@
-"""Loaded into a broker that runs already, and replaced in it by another build (I-2, A-02, A-03)."""
+"""The agent loaded into a running broker, and replaced in it by another build (I-2, A-02, A-03)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Live]:
-    """A broker that nobody prepared for an agent."""
+    """A broker started without an agent."""
     jars = fetch("4.3")
     work_dir = Path(tempfile.mkdtemp(prefix="attach-"))
     broker = Broker(jars.libs, work_dir / "broker", version=jars.version, properties=PROPERTIES)
@@ -42,7 +42,7 @@ def bare() -> Iterator[Live]:
 
 @pytest.fixture(scope="module")
 def attached(bare: Live) -> Live:
-    """The same broker, with the agent that is shipped, or with what took its place."""
+    """The same broker with the released agent, or with a build that replaced it."""
     if not bare.socket.is_socket():
         attach(bare, JAR)
         wait_until("the socket", bare.socket.is_socket)
@@ -51,12 +51,12 @@ def attached(bare: Live) -> Live:
 
 @pytest.fixture(scope="module")
 def other_build(bare: Live) -> Path:
-    """As the one that is shipped, by another name."""
+    """The released agent under another build name."""
     return changed_build(bare.broker.work_dir, "other", "Entry.java", ("SEARCHES = 1200;", "SEARCHES = 1201;"))
 
 
 def test_attached_twice_it_runs_once(bare: Live) -> None:
-    """A-02: the second time does nothing, whatever its arguments."""
+    """A-02: the second attach does nothing, whatever its arguments."""
     attach(bare, JAR)
     wait_until("the socket", bare.socket.is_socket)
     first = build_of(bare)
@@ -66,12 +66,12 @@ def test_attached_twice_it_runs_once(bare: Live) -> None:
 
 
 def test_the_process_is_known_by_the_log_directory(bare: Live) -> None:
-    """``agent attach LOG_DIR``: Java's lock names its process."""
+    """``agent attach LOG_DIR``: the owner of Java's lock is the process."""
     assert {broker_process(path) for path in bare.broker.log_dirs} == {bare.broker.pid}
 
 
-def take_over(live: Live, jar: Path) -> None:
-    """Put another build in the place of the one that runs."""
+def replace_agent(live: Live, jar: Path) -> None:
+    """Replace the running build by another one."""
     before = build_of(live)
     attach(live, jar)
     wait_until("the other build", lambda: is_another_build(live, before[0]))
@@ -79,12 +79,12 @@ def take_over(live: Live, jar: Path) -> None:
 
 @pytest.mark.long
 def test_the_log_manager_is_found_through_a_thread(attached: Live) -> None:
-    """F-3, LT-1: without the gauges it is the same LogManager: the same logs, and capable of the same."""
+    """F-3, LT-1: without the gauges the agent finds the same LogManager: the same logs, the same abilities."""
     with attached.asking() as agent:
         before = agent.ask("info")
         logs = agent.ask("logs")
     wrong = ("org.apache.kafka.server.metrics.KafkaYammerMetrics", "org.apache.kafka.server.metrics.Nothing")
-    take_over(attached, changed_build(attached.broker.work_dir, "no-metrics", "Finder.java", wrong))
+    replace_agent(attached, changed_build(attached.broker.work_dir, "no-metrics", "Finder.java", wrong))
     with attached.asking() as agent:
         info = agent.ask("info")
         assert (before["found_via"], info["found_via"]) == ("metrics", "threads")
@@ -98,9 +98,9 @@ def test_the_log_manager_is_found_through_a_thread(attached: Live) -> None:
 
 @pytest.mark.long
 def test_an_idle_connection_is_closed(attached: Live) -> None:
-    """A-32: a line that does not end, and a connection that is idle; here after one and three seconds."""
+    """A-32: a line without an end, and an idle connection; in this test after one and three seconds."""
     shorter = (("LINE_SECONDS = 30", "LINE_SECONDS = 1"), ("IDLE_SECONDS = 300", "IDLE_SECONDS = 3"))
-    take_over(attached, changed_build(attached.broker.work_dir, "impatient", "Connection.java", *shorter))
+    replace_agent(attached, changed_build(attached.broker.work_dir, "impatient", "Connection.java", *shorter))
     with attached.asking() as half, attached.asking() as silent, attached.asking() as idle:
         idle.ask("info")
         half.send(b'{"v":1,"id":1,')
@@ -114,7 +114,7 @@ def test_an_idle_connection_is_closed(attached: Live) -> None:
         assert 2 < time.monotonic() - started < 15
 
 
-# What the agent says of each, and what the broker made of it when nobody checked.
+# the agent's code for each damage, and the broker's result without the check
 TAKEN = {
     "cut inside the last batch": damage.LOG["cut"],
     "last batch missing": damage.without_last_batch,
@@ -137,8 +137,8 @@ TAKEN_CASES = [
 
 @pytest.fixture(scope="module")
 def credulous(attached: Live) -> Live:
-    """A-03: the stub of the first jar loads the implementation of another with a class loader of its own."""
-    take_over(attached, build(attached.broker.work_dir, "unchecked"))
+    """A-03: the stub of the first jar loads another jar's implementation with a class loader of its own."""
+    replace_agent(attached, build(attached.broker.work_dir, "unchecked"))
     return attached
 
 
@@ -147,7 +147,7 @@ def credulous(attached: Live) -> Live:
 def test_a_build_without_the_check_accepts_the_swap(
     credulous: Live, request: pytest.FixtureRequest, harm: damage.Damage
 ) -> None:
-    """What test_refusals.py sees refused, a build without the check lets in, and no log line says so."""
+    """A damage that test_refusals.py sees refused passes in a build without the check, without a log line."""
     topic = credulous.topic(f"taken-{request.node.callspec.id}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     (group,) = manifest.groups
@@ -170,7 +170,7 @@ def test_a_build_without_the_check_accepts_the_swap(
 
 
 def test_a_broken_agent_argument_is_reported(attached: Live) -> None:
-    """A-01: a broken argument is told on stderr, and that is all."""
+    """A-01: a broken argument is reported on stderr, with no other effect."""
     before = build_of(attached)
     command = ["jcmd", str(attached.broker.pid), "JVMTI.agent_load", str(JAR), '"jar=/nowhere.jar"']
     subprocess.run(command, check=True, timeout=PATIENCE_SECONDS, capture_output=True)
@@ -180,8 +180,11 @@ def test_a_broken_agent_argument_is_reported(attached: Live) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("option", ["sokket=/x", "transport=tcp", "socket=/tmp/cleanerd.sock"])
-def test_another_build_that_could_not_run_ends_nothing(attached: Live, other_build: Path, option: str) -> None:
-    """A-02: it was ended first, and then the one in its place did not start, or found no place to listen."""
+def test_a_build_that_cannot_run_does_not_replace_the_agent(attached: Live, other_build: Path, option: str) -> None:
+    """A-02: the running build used to be stopped first.
+
+    Then the new one did not start, or had no place for its socket.
+    """
     before = build_of(attached)
     reported = attached.broker.log_text().count("cleanerd agent: not started")
     attach(attached, other_build, option)

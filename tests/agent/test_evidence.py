@@ -1,4 +1,4 @@
-"""Witnesses that are named once a connection, and what makes them be looked at again (U-3, U-36)."""
+"""Preconditions sent once per connection, and the events that make the agent check them again (U-3, U-36)."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ FIRST_LINE = "        Preconditions.check(log, request);\n        evidence.renew
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def cutting(request: pytest.FixtureRequest) -> Iterator[tuple[Live, Path]]:
-    """A broker whose agent truncates a log to the offset in a file, when a swap of it is asked for.
+    """A broker whose agent truncates a log to the offset in a file at the next swap request.
 
-    Where there is a file ``half`` beside that one, the next swap stops half-way. A listing is good for hours.
+    If there is a file ``half`` beside that one, the next swap stops half-way. A listing is valid for hours.
     """
     jars = fetch(request.param)
     work_dir = Path(tempfile.mkdtemp(prefix=f"evidence-{request.param}-"))
@@ -77,14 +77,14 @@ def cutting(request: pytest.FixtureRequest) -> Iterator[tuple[Live, Path]]:
 
 
 def requests_of(topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
-    """One for each group; only the first names the witnesses."""
+    """One request per group; only the first contains the preconditions."""
     requests = [topic.request(manifest, (group,)) for group in manifest.groups]
     return [requests[0], *({k: v for k, v in each.items() if k != "witnesses"} for each in requests[1:])]
 
 
 @pytest.mark.long
-def test_named_once(cutting: tuple[Live, Path]) -> None:
-    """U-3: the connection's next groups go in without; another connection, or another plan, has to name them."""
+def test_preconditions_are_sent_once(cutting: tuple[Live, Path]) -> None:
+    """U-3: the connection's next groups are swapped without; another connection or plan has to send them."""
     live, _ = cutting
     topic = live.topic("named-once", transactions=False)
     manifest = topic.stage(output_bytes=4_000)
@@ -96,8 +96,8 @@ def test_named_once(cutting: tuple[Live, Path]) -> None:
         with live.asking() as other:
             assert code(other, second) == "no_evidence"
         assert code(asking, {**second, "plan": "20260101t000000-00000000"}) == "no_evidence"
-        assert code(asking, second) == "no_evidence", "whatever was refused has to be told anew"
-        witnesses = witnesses_of(asking, topic, manifest)
+        assert code(asking, second) == "no_evidence", "after any refusal they have to be sent again"
+        witnesses = preconditions_of(asking, topic, manifest)
         assert asking.ask("swap", **second, witnesses=witnesses)["done"] == [manifest.groups[1].base]
         for request in rest:
             assert asking.ask("swap", **request)["done"] == [request["groups"][0]["base"]]
@@ -110,17 +110,17 @@ def code(asking: Asking, request: dict[str, Any]) -> str:
     return refused.value.code
 
 
-def test_cut_and_grown_again(cutting: tuple[Live, Path]) -> None:
-    """U-3: the last witness is truncated, written to and sealed again between two requests of one plan.
+def test_truncated_and_extended_again(cutting: tuple[Live, Path]) -> None:
+    """U-3: the last segment of the preconditions is truncated, written and closed again between two requests of a plan.
 
-    It is the same object in the broker and lies where it lay; only that the segment behind it is another one tells.
+    The broker has the same object at the same place; only the next segment is a different one.
     """
     live, cut = cutting
     topic = live.topic("cut", transactions=False)
     manifest = topic.stage(output_bytes=4_000)
     first, second, *_ = requests_of(topic, manifest)
     last = manifest.witnesses[-1]
-    assert last.base not in manifest.groups[1].sources, "U-26: nobody but the evidence would notice"
+    assert last.base not in manifest.groups[1].sources, "U-26: only the preconditions notice it"
     with live.asking() as asking:
         assert asking.ask("swap", **first)["done"] == [manifest.groups[0].base]
         cut.write_text(str(last.base + 2))
@@ -137,10 +137,10 @@ def test_cut_and_grown_again(cutting: tuple[Live, Path]) -> None:
         assert code(asking, second) in {"evidence_changed", "source_changed"}
 
 
-def test_a_swap_of_ours_that_stopped_half_way(cutting: tuple[Live, Path]) -> None:
-    """U-34: a listing that is good for hours is not good after that: the next group is refused until it is settled.
+def test_a_swap_that_stopped_half_way(cutting: tuple[Live, Path]) -> None:
+    """U-34: after that, a listing valid for hours is void: the next group is refused until the swap is completed.
 
-    And so long the broker's cleaner stays paused.
+    Until then the broker's cleaner stays paused.
     """
     live, cut = cutting
     topic = live.topic("half", transactions=False)
@@ -161,13 +161,13 @@ def test_a_swap_of_ours_that_stopped_half_way(cutting: tuple[Live, Path]) -> Non
         (left,) = topic.directory.glob("*.swap")
         left.unlink()
         wait_until("it is resumed", lambda: asking.ask("info")["failed_resumes"] == [])
-        again = {**third, "witnesses": witnesses_of(asking, topic, manifest)}
+        again = {**third, "witnesses": preconditions_of(asking, topic, manifest)}
         assert asking.ask("swap", **again)["done"] == [manifest.groups[2].base]
     assert topic.read() == topic.latest
 
 
-def witnesses_of(asking: Asking, topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
-    """All segments that the decision rests on, as the broker has them now."""
+def preconditions_of(asking: Asking, topic: Topic, manifest: Manifest) -> list[dict[str, Any]]:
+    """All segments that the decision depends on, as the broker has them now."""
     reported = asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]
     names = ("base", "size", "mtime_ms", "ino")
     return [dict(zip(names, row, strict=True)) for row in reported if row[0] < manifest.bound]
@@ -183,9 +183,9 @@ def digest_of_aborted(topic: Topic, below: int) -> str:
 
 
 def test_aborted_transactions(cutting: tuple[Live, Path]) -> None:
-    """U-32: a plan that was made of other transaction indexes than those that are there is refused.
+    """U-32: a plan made from other transaction indexes than the present ones is refused.
 
-    Outputs hold fewer entries, and what began later does not matter.
+    Outputs have fewer entries, and transactions that began later do not matter.
     """
     live, _ = cutting
     topic = live.topic("aborted-ones")

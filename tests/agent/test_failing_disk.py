@@ -1,4 +1,4 @@
-"""How an agent begins and ends on a disk that fails: neither keeps a broker from its work (R-3, R-10)."""
+"""The agent starts and ends on a failing disk: neither affects the broker's work (R-3, R-10)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ NO_ROOM: Final = """
 """
 
 
-def test_no_room_for_the_self_test() -> None:
-    """R-10: says nothing of the release. It kept the agent from swapping until it was attached anew."""
+def test_a_full_disk_during_the_self_test() -> None:
+    """R-10: it shows nothing about the release. It kept the agent from swapping until the next attach."""
     jars = fetch("4.3")
     work_dir = Path(tempfile.mkdtemp(prefix="agent-begin-"))
     changed_source(work_dir, "full", "Broker.java", ("= 60_000_000_000L;", "= 1_000_000_000L;"))
@@ -60,8 +60,8 @@ def test_no_room_for_the_self_test() -> None:
 
 
 @pytest.mark.long
-def test_while_the_agent_hangs() -> None:
-    """Its hook waited for the thread that looks after the agent, and the JVM waits for its hooks."""
+def test_the_jvm_stops_while_the_agent_hangs() -> None:
+    """Its shutdown hook waited for the agent's supervising thread, and the JVM waits for its hooks."""
     jars = fetch("4.3")
     work_dir = Path(tempfile.mkdtemp(prefix="agent-end-"))
     jar = changed_build(work_dir, "hanging", "Entry.java", (SELF_TEST, HANGS + SELF_TEST))

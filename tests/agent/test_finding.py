@@ -1,4 +1,4 @@
-"""How the agent finds the broker's LogManager in a JVM and calls it, with classes of that shape instead of a broker."""
+"""How the agent finds and calls the broker's LogManager in a JVM, with classes of its shape instead of a broker."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 EXPECTED: Final = {
-    # A-07: as long as no LogManager is loaded, no class of Kafka is initialized; its metrics least of all.
+    # A-07: while no LogManager is loaded, no class of Kafka is initialized, least of all its metrics.
     "none loaded": "0",
     "helpers only": "0",
     "touched by then": "",
     # A-08: 4.3 has a second class of that name, whichever comes first.
     "helpers first": "true",
     "helpers last": "true",
-    # A-09: with two LogManagers in a JVM the first that has the partition.
+    # A-09: if a JVM has two LogManagers, the first that has the partition.
     "in both": "both of one",
     "in the second": "second of two",
     "its manager": "true",
-    # A-10: found is not loaded: there is no log of that name yet, which is an answer and not an error.
+    # A-10: a LogManager that is still loading has no log of that name yet: a valid answer, not an error.
     "in none": "no_log",
-    # A-12: private, above and in an interface; what is thrown comes out as it is; options and lists of both languages.
+    # A-12: private, inherited and interface methods; exceptions come out unchanged; options and lists of both
+    # languages.
     "directories": "[/kafka/logs, /kafka/logs]",
     "of a bad disk": "IOException: the disk is bad",
     "what it throws": "both",

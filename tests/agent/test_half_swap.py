@@ -1,6 +1,6 @@
-"""A swap that the broker cannot bring to its end, and a pause of its cleaner that does not end with the swap.
+"""A swap that the broker cannot complete, and a pause of its cleaner that outlives the swap.
 
-What its own cleaner, a kill and a topic of that name make of it, and what becomes of it without memory.
+How the broker's cleaner, a kill and a new topic of the same name affect it, and how it ends without memory.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NOT_RESUMED: Final = """
                     }
 """
 NOT_SENT: Final = """
-                    if (java.nio.file.Files.deleteIfExists(place.resolve(name + ".not-told"))) {
+                    if (java.nio.file.Files.deleteIfExists(place.resolve(name + ".unreported"))) {
                         throw new OutOfMemoryError("a test");
                     }
 """
@@ -72,7 +72,7 @@ NO_ROOM: Final = """
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
-    """A broker whose cleaner is eager, with the build that stops."""
+    """A broker with an eager cleaner, with the build that stops."""
 
     def build(work_dir: Path) -> Path:
         changed_source(work_dir, "moments", "Attempt.java", (IN_THE_LOG, NO_QUERY + IN_THE_LOG), NO_LAST_NAME)
@@ -88,26 +88,26 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
 
 
 def half_way(stopping: Stopping, topic: Topic, kind: str = "log") -> None:
-    """The new segment is in, and a file of it keeps a temporary name until the broker starts anew."""
+    """The new segment is in, and one of its files keeps a temporary name until the broker restarts."""
     swap_without_a_last_name(stopping, topic, topic.stage(output_bytes=60_000), kind)
 
 
 def kept(stopping: Stopping, topic: Topic) -> tuple[str, list[str]]:
-    """The state of the broker's cleaner there, and which pauses are not ended."""
+    """The state of the broker's cleaner for the partition, and its pauses that were not ended."""
     with stopping.live.asking() as agent:
         return agent.ask("log", topic=topic.name, partition=0)["cleaning"], agent.ask("info")["failed_resumes"]
 
 
 def clean_always(topic: Topic) -> int:
-    """The broker's own cleaner has work there now; returns what its first segment's file is."""
+    """Give the broker's own cleaner work there; returns the identity of the first segment's file."""
     topic.fill(transactions=False)
     alter(topic.broker, ResourceType.TOPIC, topic.name, "min.cleanable.dirty.ratio", "0")
     return (topic.directory / f"{0:020d}.log").stat().st_ino
 
 
 @pytest.mark.long
-def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
-    """U-34, A-22: it gave its files the names that the new segment went by, and the next start threw that away."""
+def test_the_brokers_cleaner_skips_the_partition(stopping: Stopping) -> None:
+    """U-34, A-22: it gave its output the names that the new segment still had, and the next start deleted them."""
     topic, other = (topic_in(stopping, each, "half") for each in reversed(stopping.live.broker.log_dirs))
     half_way(stopping, topic)
     assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
@@ -123,8 +123,8 @@ def test_the_brokers_cleaner_stays_away(stopping: Stopping) -> None:
 
 
 @pytest.mark.long
-def test_a_topic_of_its_name(stopping: Stopping) -> None:
-    """A-22: is not left without a cleaner. A log without its last name Kafka cannot delete: its directory fails."""
+def test_a_new_topic_of_its_name(stopping: Stopping) -> None:
+    """A-22: it has a cleaner. Kafka cannot delete a log without its final name: its directory fails."""
     topic = stopping.live.topic("half-again", transactions=False)
     half_way(stopping, topic, "timeindex")
     assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
@@ -136,7 +136,7 @@ def test_a_topic_of_its_name(stopping: Stopping) -> None:
 
 
 def test_no_memory_to_read_the_result_of_a_swap(stopping: Stopping) -> None:
-    """A-24: whether the broker has the new segment cannot be found out; that is put right as soon as it can."""
+    """A-24: the agent cannot find out whether the broker has the new segment; it settles that as soon as possible."""
     topic = stopping.live.topic("no-look", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
@@ -158,9 +158,9 @@ def test_no_memory_to_read_the_result_of_a_swap(stopping: Stopping) -> None:
 
 
 def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
-    """A-22: the broker's cleaner is paused by then, and nobody is told so; it is let go of all the same.
+    """A-22: the broker's cleaner is already paused when it fails; the pause is ended nevertheless.
 
-    Nor is there memory for its name, without which it was not let go of.
+    The name of the partition needs memory, too, and without it the pause used to stay.
     """
     topic = stopping.live.topic("no-memory", transactions=False)
     request = topic.request(topic.stage(output_bytes=6_000))
@@ -182,7 +182,10 @@ def test_no_memory_when_it_is_paused(stopping: Stopping) -> None:
 
 
 def test_no_memory_when_it_is_to_be_resumed(stopping: Stopping) -> None:
-    """A-22: it is told, and tried again until it is resumed; Kafka may also have done it, and failed to say so."""
+    """A-22: it is reported and retried until the cleaner is resumed.
+
+    Kafka may also have resumed it and failed to report it.
+    """
     topic = stopping.live.topic("no-resume", transactions=False)
     first, second, *_ = (topic.request(m, (g,)) for m in (topic.stage(output_bytes=6_000),) for g in m.groups)
     none = stopping.place / f"{topic.name}-0.no-resume"
@@ -194,10 +197,10 @@ def test_no_memory_when_it_is_to_be_resumed(stopping: Stopping) -> None:
         none.unlink()
         wait_until("it is resumed", lambda: agent.ask("info")["failed_resumes"] == [])
         released(stopping, topic)
-        none.with_suffix(".not-told").touch()
+        none.with_suffix(".unreported").touch()
         assert agent.ask("pause", topic=topic.name, partition=0) == {"paused": True}
         agent.ask("resume", topic=topic.name, partition=0)
-        assert not none.with_suffix(".not-told").exists()
+        assert not none.with_suffix(".unreported").exists()
         assert agent.ask("info")["failed_resumes"] == []
         released(stopping, topic)
         after = {name: value for name, value in second.items() if name != "witnesses"}

@@ -1,4 +1,4 @@
-"""How long the agent holds a log's lock where a producer has made as much as it can (A-36)."""
+"""How long the agent holds a log's lock if a producer has created as much state as possible (A-36)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHANGES: Final = (
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the agent measured in a log with ``PRODUCERS`` and ``SEGMENTS``, in a broker that just began."""
+    """The agent's measurements in a log with ``PRODUCERS`` and ``SEGMENTS``, in a new broker."""
     work_dir = Path(tempfile.mkdtemp(prefix="agent-holds-"))
     shutil.copytree(HERE / "builds" / "holding", work_dir / "holding-sources")
     jar = changed_build(work_dir, "holding", "SelfTest.java", *CHANGES)
@@ -60,11 +60,11 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any
         shutil.rmtree(work_dir)
 
 
-def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any]) -> None:
-    """A-36: a look at such a log, and a question for each 100,000 of its producers, hold its lock for at most 10 ms.
+def test_the_logs_lock_is_held_briefly(measured: dict[str, Any]) -> None:
+    """A-36: reading such a log, and a query for each 100,000 of its producers, hold its lock for at most 10 ms.
 
-    The JVM and a busy machine stop a thread whatever it holds. So each is tried up to twenty times, and one try has
-    no longer hold; what grows with the log makes each try longer.
+    The JVM and a busy machine may pause a thread at any time. So each is tried up to twenty times, and one try must be
+    short enough; a cost that grows with the log would make every try longer.
     """
     assert measured["bounds_us"][4] == MOST_HELD_US
     assert (measured["looks_too_long"], measured["slices_too_long"]) == (0, 0)
@@ -73,6 +73,6 @@ def test_the_logs_lock_is_held_for_a_moment(measured: dict[str, Any]) -> None:
 
 
 def test_a_query_shows_no_producer(measured: dict[str, Any]) -> None:
-    """A-36: its answer does not grow with the producers; all of them are found by their ids."""
+    """A-36: the response does not grow with the producers; all of them are found by their ids."""
     assert measured["found"] == PRODUCERS
     assert measured["answer"] < 100 * measured["segments"] + 10_000

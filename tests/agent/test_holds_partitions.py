@@ -1,4 +1,4 @@
-"""The agent holds no lock of the broker longer because there are more partitions (A-36)."""
+"""The agent holds no lock of the broker longer if there are more partitions (A-36)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def held(agent: Asking, lock: str, before: Mapping[str, Any]) -> tuple[int, int,
 
 
 def measured(agent: Asking, topic: Topic, partitions: int) -> dict[str, list[tuple[int, int, int]]]:
-    """Per kind of request what each of several tries held.
+    """Per kind of request, the lock times of several tries.
 
     Queries of ``SCANS`` partitions; the list of all; ``info``; swaps, with their checkpoint.
     """
@@ -75,7 +75,7 @@ def measured(agent: Asking, topic: Topic, partitions: int) -> dict[str, list[tup
 
 @pytest.fixture(scope="module")
 def by_partitions() -> Iterator[dict[int, dict[str, list[tuple[int, int, int]]]]]:
-    """What was measured with so many partitions, each with a line in the cleaner's checkpoint."""
+    """Measurements with so many partitions, each with a line in the cleaner's checkpoint."""
     work_dir = Path(tempfile.mkdtemp(prefix="agent-many-"))
     jars = fetch("4.3")
     broker = Broker(
@@ -113,7 +113,7 @@ def by_partitions() -> Iterator[dict[int, dict[str, list[tuple[int, int, int]]]]
 def test_more_partitions_hold_no_lock_longer(
     by_partitions: dict[int, dict[str, list[tuple[int, int, int]]]], kind: str
 ) -> None:
-    """A-36: each request holds its locks as often, and for 10 ms at most, in some try.
+    """A-36: each request holds its locks equally often, and for at most 10 ms, in some try.
 
     Only Kafka's own write of its cleaner's checkpoint, which has a line for each partition, grows with them. Appends do
     not wait for that lock. With 10,000 partitions, that one write takes longer than 10 ms.

@@ -1,4 +1,4 @@
-"""Whoever reaches the socket: anything may come, and nothing may come of it (A-28, A-29, A-31, A-32)."""
+"""Hostile clients of the agent's socket: any input, without any effect (A-28, A-29, A-31, A-32)."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ NO_REQUESTS: Final = {
 
 
 def errors_of(live: Live) -> list[str]:
-    """What the broker's log calls an error."""
+    """Lines with errors in the broker's log."""
     return error_lines(live.broker.log_text())
 
 
 @pytest.mark.parametrize("line", NO_REQUESTS.values(), ids=NO_REQUESTS.keys())
 def test_a_malformed_request_ends_the_connection(live: Live, line: bytes) -> None:
-    """Strict JSON, a bounded number of values and levels; an answer, then the end."""
+    """Strict JSON, a bounded number of values and levels; a response, then the end of the connection."""
     with live.asking() as asking:
         asking.send(line)
         answer = asking.answer()
@@ -94,8 +94,8 @@ def test_a_malformed_request_ends_the_connection(live: Live, line: bytes) -> Non
         (b'{"v":1,"id":1,"op":"resume","topic":"__consumer_offsets","partition":7}\n', "no_log"),
     ],
 )
-def test_requests_that_make_no_sense_are_answered(live: Live, line: bytes, code: str) -> None:
-    """A-31: a refusal each, and the next request of the same connection is served; no test operation is there."""
+def test_absurd_requests_are_refused(live: Live, line: bytes, code: str) -> None:
+    """A-31: each is refused, and the connection's next request is served; the test operations do not exist."""
     with live.asking() as asking:
         asking.send(line + INFO)
         refused, info = asking.answer(), asking.answer()
@@ -106,7 +106,7 @@ def test_requests_that_make_no_sense_are_answered(live: Live, line: bytes, code:
 
 
 def test_random_bytes(live: Live) -> None:
-    """A-32: noise of every length, half of it looking like JSON."""
+    """A-32: random bytes of every length, half of them similar to JSON."""
     chance = random.Random(6)
     for round_ in range(150):
         noise = chance.randbytes(chance.randrange(1, 3000))
@@ -117,14 +117,14 @@ def test_random_bytes(live: Live) -> None:
                 asking.send(noise + b"\n")
                 answer = asking.answer()
             except BrokenPipeError:
-                continue  # an earlier line of the noise ended it
+                continue  # an earlier random line ended it
             assert answer is None or answer["ok"] is False
     with live.asking() as asking:
         assert asking.ask("info")["ready"] is True
 
 
 def test_a_line_without_an_end(live: Live) -> None:
-    """A-32: at 4 MiB it is over, wherever the line would have ended; and long lines are read two at a time only."""
+    """A-32: the limit is 4 MiB, whatever follows; and only two long lines are read at a time."""
     with live.asking() as asking:
         answer = None
         try:
@@ -150,11 +150,11 @@ def test_a_line_without_an_end(live: Live) -> None:
 
 
 def test_a_thousand_connections(live: Live) -> None:
-    """A-32: 64 are served, the others are told; when they go the next one is served."""
+    """A-32: 64 are served, the others are refused; after they close, the next one is served."""
     sockets = []
     reported = 0
     try:
-        while len(sockets) < PLACES:  # those of the test before give their places back when their threads get to it
+        while len(sockets) < PLACES:  # the previous test's connections end when their threads run
             one = _connected(live)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 one.sendall(INFO)
@@ -185,21 +185,21 @@ def test_a_thousand_connections(live: Live) -> None:
 
 def _connected(live: Live) -> socket.socket:
     one = socket.socket(socket.AF_UNIX)
-    one.connect(str(live.socket))  # without a time-out it waits while the backlog is full
+    one.connect(str(live.socket))  # without a timeout it waits while the backlog is full
     one.settimeout(PATIENCE_SECONDS)
     return one
 
 
 def _received(one: socket.socket) -> bytes:
-    """The beginning of an answer; whoever is hung up on was one too many."""
+    """The beginning of a response; a client that is disconnected was one too many."""
     try:
         return one.recv(100_000)
     except (ConnectionResetError, BrokenPipeError):
         return b'"too_many"'
 
 
-def test_a_client_that_hangs_up(live: Live) -> None:
-    """In the middle of a line, or before its answer came."""
+def test_a_client_that_disconnects(live: Live) -> None:
+    """In the middle of a line, or before its response arrived."""
     for data in (b'{"v":1,"id":1,"op":"in', INFO * 50):
         for _ in range(20):
             with live.asking() as asking:
@@ -226,7 +226,7 @@ def _free_places(live: Live) -> int:
 
 @needs_root
 def test_another_user(live: Live) -> None:
-    """A-29: even when the way to the socket is open, he gets no answer."""
+    """A-29: even if the path to the socket is accessible, another user gets no response."""
     program = (
         "import os, socket, sys\n"
         f"os.setgid({NOBODY}); os.setuid({NOBODY})\n"
@@ -238,7 +238,7 @@ def test_another_user(live: Live) -> None:
         "except (BrokenPipeError, ConnectionResetError):\n    print(b'')\n"
     )
 
-    def as_nobody() -> str:
+    def as_another_user() -> str:
         done = subprocess.run(
             [sys.executable, "-c", program, str(live.socket)],
             capture_output=True,
@@ -248,14 +248,14 @@ def test_another_user(live: Live) -> None:
         )
         return done.stdout.strip()
 
-    assert as_nobody() == "closed"
+    assert as_another_user() == "closed"
     places = [live.broker.work_dir, live.socket.parent]
     modes = [place.stat().st_mode for place in places]
     try:
         for place in places:
             place.chmod(0o755)
         live.socket.chmod(0o666)
-        assert as_nobody() == "b''"
+        assert as_another_user() == "b''"
     finally:
         live.socket.chmod(0o600)
         for place, mode in zip(places, modes, strict=True):
@@ -267,7 +267,7 @@ def test_another_user(live: Live) -> None:
 
 
 def test_as_many_segments_as_a_request_can_name(live: Live) -> None:
-    """A-32: what an agent does not take cleanerd does not send: it would be told as a connection that broke."""
+    """A-32: cleanerd does not send what an agent cannot accept: it would be reported as a broken connection."""
     rows = [
         {"base": 1000 * number, "size": 1_000_000, "ino": 10_000_000 + number, "mtime_ms": 1_764_000_000_000}
         for number in range(41_000)
@@ -279,8 +279,8 @@ def test_as_many_segments_as_a_request_can_name(live: Live) -> None:
             client.call("swap", witnesses=rows)
 
 
-def test_the_broker_did_not_mind(live: Live) -> None:
-    """R-3, U-27: no error in its log, its memory is not the agent's, and it serves."""
+def test_the_broker_is_unaffected(live: Live) -> None:
+    """R-3, U-27: no error in its log, its memory is not exhausted by the agent, and it serves requests."""
     assert "Kafka Server started" in live.broker.log_text()
     assert errors_of(live) == []
     lines = [line for line in live.broker.log_text().splitlines() if "cleanerd agent" in line]

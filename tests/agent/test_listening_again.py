@@ -1,4 +1,4 @@
-"""Whatever keeps the agent from listening, it listens again, and no broker is restarted for it (U-31, A-03, A-28)."""
+"""After any failure to listen, the agent listens again without a restart of the broker (U-31, A-03, A-28)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 NAME_OF_60 = "é" * 60
-"""60 characters, 120 bytes: a socket's address holds 107."""
+"""60 characters, 120 bytes: a socket address has at most 107."""
 
 
 @dataclass(slots=True)
 class Threadless:
-    """A broker whose agent gets no thread of a name while there is a file for it."""
+    """A broker whose agent cannot start a thread of a name while a file for that name exists."""
 
     live: Live
     place: Path
@@ -69,7 +69,7 @@ def threadless() -> Iterator[Threadless]:
 
 @pytest.fixture(autouse=True)
 def _threads_again(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test that failed denies is not denied to the tests after it."""
+    """Remove the files of a failed test, which would affect the next tests."""
     yield
     if "listening" in request.fixturenames:
         place = request.getfixturevalue("listening").place
@@ -78,7 +78,7 @@ def _threads_again(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def serves(live: Live) -> bool:
-    """Whether a new client is answered; it does not wait for that."""
+    """Whether a new client gets a response; does not wait for that."""
     if not live.socket.is_socket():
         return False
     try:
@@ -92,7 +92,7 @@ def serves(live: Live) -> bool:
 
 @pytest.mark.long
 def test_no_thread_at_the_start(threadless: Threadless) -> None:
-    """A-01: the broker starts, stderr says what is missing, and the same jar can be attached later."""
+    """A-01: the broker starts, stderr names the missing thread, and the same jar can be attached later."""
     live = threadless.live
     assert not live.socket.exists()
     assert "cleanerd agent: not started" in live.broker.log_text()
@@ -104,7 +104,7 @@ def test_no_thread_at_the_start(threadless: Threadless) -> None:
 
 @pytest.fixture(scope="module")
 def listening(threadless: Threadless) -> Threadless:
-    """The same broker, once its agent got its thread, whichever test is the first."""
+    """The same broker once its agent has its thread, whichever test runs first."""
     (threadless.place / "cleanerd-agent.none").unlink(missing_ok=True)
     if not serves(threadless.live):
         attach(threadless.live, threadless.jar)
@@ -113,14 +113,14 @@ def listening(threadless: Threadless) -> Threadless:
 
 
 @pytest.mark.long
-def test_no_thread_to_accept_with(listening: Threadless) -> None:
-    """A-02, A-03: an agent that does not listen gives way to the same build; one that does stays."""
+def test_no_thread_to_accept_clients(listening: Threadless) -> None:
+    """A-02, A-03: an agent that does not listen is replaced by the same build; one that listens is not."""
     live = listening.live
     none = listening.deny("cleanerd-agent-accept")
     attach(live, JAR)
     wait_until("the shipped build", lambda: is_another_build(live, build_of_jar(listening.jar)))
-    attach(live, listening.jar)  # it comes, and has nobody to accept
-    wait_until("the socket of the other build", lambda: _waits_in_vain(live))
+    attach(live, listening.jar)  # it starts without a thread that accepts
+    wait_until("the socket of the other build", lambda: _gets_no_response(live))
     before = made(live)
     attach(live, listening.jar)
     wait_until("another socket", lambda: made(live) not in {before, None})
@@ -133,7 +133,7 @@ def test_no_thread_to_accept_with(listening: Threadless) -> None:
 
 
 def made(live: Live) -> int | None:
-    """When its socket was made; an inode's number may be given out again."""
+    """Creation time of its socket; an inode's number may be reused."""
     return live.socket.stat().st_ctime_ns if live.socket.is_socket() else None
 
 
@@ -143,8 +143,8 @@ def build_of_jar(jar: Path) -> str:
     return next(line.split(": ")[1].strip() for line in manifest.splitlines() if line.startswith("Cleanerd-Agent-B"))
 
 
-def _waits_in_vain(live: Live) -> bool:
-    """There is a socket, and who connects is not answered."""
+def _gets_no_response(live: Live) -> bool:
+    """The socket exists, and a client gets no response."""
     with socket.socket(socket.AF_UNIX) as one:
         one.settimeout(5)
         try:
@@ -160,7 +160,7 @@ def _waits_in_vain(live: Live) -> bool:
 
 @pytest.mark.long
 def test_a_moment_without_threads(listening: Threadless) -> None:
-    """C-12: an Error where a client is let in costs that client, and nobody else."""
+    """C-12: an Error while a client is accepted costs only that client."""
     live = listening.live
     with live.asking() as known:
         known.ask("info")  # it has its thread
@@ -174,8 +174,8 @@ def test_a_moment_without_threads(listening: Threadless) -> None:
         assert any("unable to create native thread" in error for error in asking.ask("info")["errors"])
 
 
-def test_the_sockets_file_is_deleted(listening: Threadless) -> None:
-    """U-31: it is bound again within seconds; who was connected stays connected."""
+def test_a_deleted_socket_file_is_replaced(listening: Threadless) -> None:
+    """U-31: the agent binds it again within seconds; connected clients stay connected."""
     live = listening.live
     with live.asking() as known:
         before = made(live)
@@ -191,8 +191,8 @@ def test_the_sockets_file_is_deleted(listening: Threadless) -> None:
     assert not list(live.socket.parent.glob("*.new"))
 
 
-def test_busy_carries_the_id(listening: Threadless) -> None:
-    """A third long line is refused by its request's id, and the connection goes on."""
+def test_a_busy_response_has_the_requests_id(listening: Threadless) -> None:
+    """A third long line is refused by its request's id, and the connection continues."""
     live = listening.live
     long = json.dumps({"v": 1, "id": 42, "op": "info", "more": "x" * 200_000}).encode()
     text = json.dumps({"v": 1, "op": "info", "id": "mine", "more": "x" * 200_000}).encode()
@@ -216,10 +216,12 @@ def place() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def test_a_place_that_others_may_write_in(broker_43: StartBroker, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A-28: socket=PATH is refused where anybody could put his own socket, and taken once that is mended.
+def test_a_socket_directory_writable_by_others(
+    broker_43: StartBroker, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A-28: socket=PATH is refused if other users could put a socket there, and used once that is fixed.
 
-    And its length counts in bytes: beyond what an address holds, it is reached another way.
+    And its length counts in bytes: a path beyond the limit of an address is reached in another way.
     """
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     directory = place / NAME_OF_60

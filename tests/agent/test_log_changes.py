@@ -1,6 +1,6 @@
-"""What else a broker does to a log between two steps of a request: cut, moved, made again, given up, cleaned otherwise.
+"""Changes that a broker makes to a log between two steps of a request: truncate, move, recreate, take offline, clean.
 
-A pause of the broker's cleaner keeps nothing of that away.
+A pause of the broker's cleaner prevents none of them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from tests.agent.building import changed_source, stopping_build
 from tests.agent.live import Live
-from tests.agent.log_changes import FOLLOWS_ITS_CONFIGURATION, MOVED_ON, cut, released, requested, tell
+from tests.agent.log_changes import FOLLOWS_ITS_CONFIGURATION, MOVED_ON, command_agent, cut, released, requested
 from tests.agent.raw_client import RefusedError
 from tests.agent.stopping import Stopping, stopping_broker
 from tests.brokers.node import error_lines, names_ending, wait_until
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 OUTPUT_BYTES: Final = 6_000
-"""So that there are several outputs."""
+"""so that there are several outputs"""
 NEVER: Final = {"cleanup.policy": "compact,delete", "retention.ms": "-1"}
-"""Records may be deleted there, and none are."""
+"""Records may be deleted there, but are not."""
 WRITTEN: Final = "            log.writeCheckpoint(offset);\n"
 NO_FACTS: Final = """
             if (java.nio.file.Files.exists(
@@ -42,7 +42,7 @@ NO_FACTS: Final = """
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
-    """A broker whose agent stops at named moments; asked about a log it does first what ``TOPIC-0.do`` says."""
+    """A broker whose agent stops at named moments; at a query about a log it first executes ``TOPIC-0.do``."""
 
     def build(work_dir: Path) -> Path:
         changed_source(work_dir, "moments", "Checkpoint.java", (WRITTEN, WRITTEN + NO_FACTS))
@@ -53,7 +53,7 @@ def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
 
 
 def at_moments(events: Sequence[object], moments: Sequence[str]) -> list[Any]:
-    """Each with each; `make test` sees every event at one of the moments."""
+    """Each event at each moment; `make test` runs every event at one of the moments."""
     return [
         pytest.param(event, moment, marks=[] if number % len(moments) == place else [pytest.mark.long])
         for number, event in enumerate(events)
@@ -61,11 +61,11 @@ def at_moments(events: Sequence[object], moments: Sequence[str]) -> list[Any]:
     ]
 
 
-# -- what happens -----------------------------------------------------------------------------------------------------
+# -- the events -------------------------------------------------------------------------------------------------------
 
 
 def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
-    """A topic of the same name; the broker's cleaner is eager to clean it, unless another ratio says so."""
+    """A topic of the same name; the broker's cleaner is eager to clean it, unless another ratio prevents that."""
     log_dirs = topic.broker.log_dirs
     admin_request(topic.broker, "delete_topics", [topic.name])
     wait_until("it is gone", lambda: not [path for each in log_dirs for path in each.glob(f"{topic.name}-0*")])
@@ -75,7 +75,7 @@ def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
 
 
 def move_away(_stopping: Stopping, topic: Topic) -> None:
-    """To the other log directory; the place where it was is deleted."""
+    """Move to the other log directory; the old directory is deleted."""
     move(topic.broker, topic.name)
     wait_until("the old place is gone", lambda: not names_ending(topic.broker.log_dirs, "-delete"))
 
@@ -85,7 +85,7 @@ def cut_everything(stopping: Stopping, topic: Topic) -> None:
 
 
 def delete_for_a_while(_stopping: Stopping, topic: Topic) -> None:
-    """By its age, of which the broker's retention, that looks every other second, would leave nothing."""
+    """Delete by age; the broker's retention, which runs every other second, would delete everything."""
     set_topic(topic.broker, topic.name, "retention.ms", "1")
     set_topic(topic.broker, topic.name, "cleanup.policy", "delete")
 
@@ -99,12 +99,12 @@ def delete_for_a_while(_stopping: Stopping, topic: Topic) -> None:
     at_moments((recreate, move_away, cut_everything), ("named", "validated", "opened")),
 )
 def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], None], moment: str) -> None:
-    """A-13, U-3: what was planned of one log never gets into another one, nor does anything of it harm that."""
+    """A-13, U-3: a plan of one log never changes another one, nor do its files harm that."""
     topic = stopping.live.topic(f"{happen.__name__}-{moment}".replace("_", "-"), transactions=False)
     request = topic.request(topic.stage(output_bytes=OUTPUT_BYTES))
     with stopping.at(moment, request) as swap:
         happen(stopping, topic)
-    # The last is of a request that is sent again because the broker's cleaner has the new topic by then.
+    # the last one is a request that is repeated because the broker's cleaner has the new topic by then
     assert swap.code in MOVED_ON | {"io_error", "no_staged_file", "topic_id"}, swap.answer
     assert topic.read() == topic.latest
     released(stopping, topic)
@@ -112,8 +112,8 @@ def test_another_log(stopping: Stopping, happen: Callable[[Stopping, Topic], Non
 
 @pytest.mark.long
 @pytest.mark.parametrize(("what", "moment"), at_moments(("source", "evidence"), ("named", "opened")))
-def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None:
-    """U-3: inside of a group's last source, or above it, where the decision looked as well; no fault of the plan."""
+def test_truncated_and_extended_again(stopping: Stopping, what: str, moment: str) -> None:
+    """U-3: inside a group's last source, or above it, where the decision depends on it; not a fault of the plan."""
     topic = stopping.live.topic(f"cut-{what}-{moment}", transactions=False)
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     first, last = manifest.groups[0], manifest.witnesses[-1]
@@ -129,7 +129,7 @@ def test_cut_and_grown_again(stopping: Stopping, what: str, moment: str) -> None
 @pytest.mark.long
 @pytest.mark.parametrize("back", [False, True])
 def test_cleanup_policy_changes_around_a_swap(stopping: Stopping, back: bool) -> None:
-    """A-13, A-16: while it is paused for a swap retention does not begin either, and afterwards it does."""
+    """A-13, A-16: while the cleaner is paused for a swap, retention does not begin either; afterwards it does."""
     topic = stopping.live.topic(f"deleting-{back}", transactions=False)
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     with stopping.at("opened", topic.request(manifest)) as swap:
@@ -151,7 +151,7 @@ def test_cleanup_policy_changes_around_a_swap(stopping: Stopping, back: bool) ->
 
 @pytest.mark.long
 def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
-    """C-15, U-2: the log start lies inside of an output, or above it, and stays there through a kill."""
+    """C-15, U-2: the log start is inside an output, or above it, and stays there after a kill."""
     topic = stopping.live.topic("log-start", transactions=False, **NEVER)
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     group = manifest.groups[1]
@@ -176,11 +176,11 @@ def log_start_on_disk(topic: Topic) -> int | None:
     return read_checkpoint(topic.log_dir / "log-start-offset-checkpoint").get(f"{topic.name}-0")
 
 
-# -- clean points -----------------------------------------------------------------------------------------------------
+# -- checkpoints -----------------------------------------------------------------------------------------------------
 
 
 def cleaned(topic: Topic) -> dict[str, Any]:
-    """A cleaning of all there is; returns the request that tells the broker's cleaner of it."""
+    """Clean the whole log; returns the request that sends the checkpoint to the broker's cleaner."""
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     request = topic.request(manifest)
     with Live(topic.broker).asking() as agent:
@@ -197,14 +197,14 @@ def cleaned(topic: Topic) -> dict[str, Any]:
 
 
 def cleaners_offsets(topic: Topic) -> set[int]:
-    """The clean points that the broker's cleaner may go by, in whatever log directory."""
+    """The checkpoints that the broker's cleaner may use, in any log directory."""
     paths = [log_dir / CLEANER_CHECKPOINT for log_dir in topic.broker.log_dirs]
     found = [read_checkpoint(path).get(f"{topic.name}-0") for path in paths if path.exists()]
     return {offset for offset in found if offset is not None}
 
 
-def test_a_clean_point_is_sent(stopping: Stopping) -> None:
-    """A-20: so that the tests below can fail. Somebody who does not say what is clean is believed, too."""
+def test_a_checkpoint_is_sent(stopping: Stopping) -> None:
+    """A-20: the control for the tests below. A request without the last clean batch is accepted, too."""
     topic = stopping.live.topic("told", transactions=False)
     request = cleaned(topic)
     with stopping.at("checkpoint", request, "checkpoint") as reported:
@@ -218,8 +218,8 @@ def test_a_clean_point_is_sent(stopping: Stopping) -> None:
 
 
 @pytest.mark.parametrize(("what", "moment"), at_moments(("moved", "cut", "recreated"), ("pausing", "checkpoint")))
-def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str) -> None:
-    """S-50: below it nobody has cleaned, or not there: it is not told, or taken back."""
+def test_a_checkpoint_of_another_log(stopping: Stopping, what: str, moment: str) -> None:
+    """S-50: the other log is not clean below it: the checkpoint is not set, or is removed."""
     topic = stopping.live.topic(f"told-{what}-{moment}", transactions=False)
     request = cleaned(topic)
     with stopping.at(moment, request, "checkpoint") as reported:
@@ -228,15 +228,15 @@ def test_a_clean_point_of_another_log(stopping: Stopping, what: str, moment: str
         elif what == "moved":
             move_away(stopping, topic)
         else:
-            recreate(stopping, topic, "1")  # else its cleaner comes to the same offset by itself
-    # What met the broker's cleaner, which glances at every log, is asked again, and finds a topic of another id.
+            recreate(stopping, topic, "1")  # otherwise its cleaner reaches the same offset by itself
+    # A request that met the broker's cleaner, which briefly holds every log, is repeated, and finds another topic id.
     codes = {"cut": {"evidence_changed"}, "moved": {"log_changed"}, "recreated": {"log_changed", "topic_id"}}
     assert reported.code in codes[what], reported.answer
     assert request["offset"] not in cleaners_offsets(topic)
 
 
-def test_another_segment_than_was_cleaned(stopping: Stopping) -> None:
-    """S-50: by any of its numbers; and a point that is there already stays."""
+def test_a_checkpoint_for_another_segment(stopping: Stopping) -> None:
+    """S-50: any of its facts may differ; and a checkpoint that is set already stays."""
     topic = stopping.live.topic("another", transactions=False)
     request = cleaned(topic)
     with stopping.live.asking() as agent:
@@ -254,7 +254,7 @@ def test_another_segment_than_was_cleaned(stopping: Stopping) -> None:
 
 
 def test_the_broker_logged_no_errors(stopping: Stopping) -> None:
-    """U-27, R-3: but for what a move between log directories makes Kafka's own code say."""
+    """U-27, R-3: except for those that Kafka's own code logs at a move between log directories."""
     text = stopping.live.broker.log_text()
     assert "Kafka Server started" in text
     assert [line for line in error_lines(text) if "AssignmentsManager" not in line] == []
@@ -262,11 +262,11 @@ def test_the_broker_logged_no_errors(stopping: Stopping) -> None:
 
 @pytest.mark.long
 def test_a_broker_that_stops(stopping: Stopping) -> None:
-    """K-8: its logs are closed one after the other, and a swap that comes a moment later goes in all the same."""
+    """K-8: it closes its logs one after the other, and a swap that comes a moment later is done nevertheless."""
     topic = stopping.live.topic("closed", transactions=False)
     manifest = topic.stage(output_bytes=OUTPUT_BYTES)
     with stopping.at("opened", topic.request(manifest)) as swap:
-        tell(stopping, topic, "close")
+        command_agent(stopping, topic, "close")
     assert isinstance(swap.answer, dict)
     assert swap.answer["done"] == [group.base for group in manifest.groups]
     topic.broker.kill()
@@ -274,8 +274,8 @@ def test_a_broker_that_stops(stopping: Stopping) -> None:
     assert topic.read() == topic.latest
 
 
-def test_an_error_when_a_clean_point_was_sent(stopping: Stopping) -> None:
-    """S-50, A-27: of another log by then; it is taken back after an Error too, and nothing is swapped any more."""
+def test_an_error_after_a_checkpoint_was_sent(stopping: Stopping) -> None:
+    """S-50, A-27: it is for another log by then; it is removed after an Error too, and no swap happens any more."""
     topic = stopping.live.topic("told-erring", transactions=False)
     request = cleaned(topic)
     with stopping.at("checkpoint", request, "checkpoint") as reported:

@@ -1,6 +1,6 @@
 """A broker whose agent is reached over the loopback, as where Java has no unix sockets (A-33, A-34, A-35).
 
-Anybody on the host can connect to such a port, so here everybody does.
+Any process of the host can connect to such a port.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def live() -> Iterator[Live]:
 
 
 def announced(live: Live) -> dict[str, Any]:
-    """What the file says; waits until it is there."""
+    """The content of the announcement; waits until it exists."""
     wait_until("it is announced", live.socket.is_file)
     found: dict[str, Any] = json.loads(live.socket.read_bytes())
     return found
@@ -82,7 +82,7 @@ def answer_to_hello(one: socket.socket, number: bytes) -> bytes:
 
 
 def is_refused(one: socket.socket) -> bool:
-    """Whether the agent hangs up without a word."""
+    """Whether the agent closes the connection without a response."""
     try:
         return one.recv(1) == b""
     except ConnectionError:
@@ -91,7 +91,10 @@ def is_refused(one: socket.socket) -> bool:
 
 @pytest.mark.long
 def test_the_port_and_its_announcement(live: Live) -> None:
-    """A-33: bound to 127.0.0.1 alone, announced in a file of mode 0600, by 256 bits; ``info`` and ``doctor`` say so."""
+    """A-33: bound to 127.0.0.1 only, announced in a file of mode 0600, with 256 bits.
+
+    ``info`` and ``doctor`` report it.
+    """
     facts = announced(live)
     status = live.socket.lstat()
     assert (stat.S_IMODE(status.st_mode), status.st_uid, status.st_nlink) == (0o600, os.geteuid(), 1)
@@ -115,7 +118,7 @@ def shell(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 
 @pytest.mark.long
 def test_a_swap_over_the_loopback_port(live: Live, shell: Shell) -> None:
-    """The protocol is the same: a plan's groups go in, and ``clean --live`` needs to be told nothing."""
+    """The protocol is the same: a plan's groups are swapped, and ``clean --live`` needs no further setting."""
     topic = live.topic("over-tcp")
     request = topic.request(topic.stage(output_bytes=12_000))
     with live.asking() as asking:
@@ -165,7 +168,7 @@ def test_a_request_without_a_valid_proof_is_refused(live: Live) -> None:
 
 
 def test_a_silent_client_is_disconnected(live: Live) -> None:
-    """A-35: he is hung up on after five seconds, and takes no place of those that are served. Nor do floods."""
+    """A-35: after five seconds, without using the slot of a served client. Floods do not use one either."""
     port = announced(live)["port"]
     with contextlib.ExitStack() as stack:
         served = [stack.enter_context(live.asking()) for _ in range(PLACES)]
@@ -189,17 +192,20 @@ def test_a_silent_client_is_disconnected(live: Live) -> None:
     with live.asking() as asking:
         errors = asking.ask("info")["errors"]
     reported_of = [error for error in errors if "did not prove that they may read" in error]
-    assert 1 <= len(reported_of) <= 3, "once a minute at the most: anybody can bring it about"
+    assert 1 <= len(reported_of) <= 3, "once a minute at most: any process can cause it"
 
 
 @pytest.mark.long
-def test_a_hundred_that_are_silent(live: Live) -> None:
-    """A-35: sixteen are waited for, and the oldest goes when one more comes. Here for ten minutes, not five seconds."""
+def test_a_hundred_silent_clients(live: Live) -> None:
+    """A-35: sixteen may be silent, and one more disconnects the oldest.
+
+    In this test for ten minutes, not five seconds.
+    """
     longer = ("PROOF_SECONDS = 5", "PROOF_SECONDS = 600")
     patient = changed_build(live.broker.work_dir, "patient", "LoopbackListener.java", longer)
     with contextlib.ExitStack() as stack:
-        put_in(live, patient)
-        stack.callback(put_in, live, JAR)
+        replace_build(live, patient)
+        stack.callback(replace_build, live, JAR)
         port = announced(live)["port"]
         silent = [stack.enter_context(connected(port)) for _ in range(100)]
         wait_until("most are hung up on", lambda: sum(map(_has_ended, silent)) >= 84)
@@ -208,8 +214,8 @@ def test_a_hundred_that_are_silent(live: Live) -> None:
         assert [_has_ended(one) for one in silent] == [True] * 85 + [False] * 15
 
 
-def put_in(live: Live, jar: Path) -> None:
-    """Another build in the place of the one that runs."""
+def replace_build(live: Live, jar: Path) -> None:
+    """Replace the running build by another one."""
     before = build_of(live)[0]
     attach(live, jar, "transport=loopback")
     wait_until("the other build", lambda: is_another_build(live, before))
@@ -234,17 +240,17 @@ def _answers(live: Live) -> bool:
     return answer is not None and answer["ok"] is True
 
 
-def test_the_file_is_deleted_or_replaced(live: Live) -> None:
-    """U-31, A-33: another port is announced, with another secret; who was connected stays connected."""
+def test_a_deleted_or_replaced_announcement(live: Live) -> None:
+    """U-31, A-33: another port is announced with another secret; connected clients stay connected."""
     with live.asking() as known:
         seen = [announced(live)]
         elsewhere = live.broker.work_dir / "elsewhere"
         elsewhere.write_text("somebody's")
         for replace in (lambda _: None, lambda path: path.write_text("{}"), lambda path: path.symlink_to(elsewhere)):
-            live.socket.unlink()  # whose number on the disk the next file may get
+            live.socket.unlink()  # the next file may get its inode number
             replace(live.socket)
             (live.socket.parent / ".cleanerd-agent.sock.new").symlink_to(elsewhere)
-            wait_until("it listens again", lambda: _is_announced_anew(live, seen))
+            wait_until("it listens again", lambda: _is_announced_again(live, seen))
             seen.append(announced(live))
             assert stat.S_IMODE(live.socket.lstat().st_mode) == 0o600
             assert known.ask("info")["ready"] is True
@@ -257,7 +263,7 @@ def test_the_file_is_deleted_or_replaced(live: Live) -> None:
     assert not list(live.socket.parent.glob("*.new"))
 
 
-def _is_announced_anew(live: Live, seen: list[dict[str, Any]]) -> bool:
+def _is_announced_again(live: Live, seen: list[dict[str, Any]]) -> bool:
     if live.socket.is_symlink() or not live.socket.is_file():
         return False
     text = live.socket.read_text()
@@ -266,7 +272,7 @@ def _is_announced_anew(live: Live, seen: list[dict[str, Any]]) -> bool:
 
 @pytest.mark.long
 def test_a_broker_that_is_killed(live: Live) -> None:
-    """A-33: its file stays, and whoever gets its port learns nothing; the next start announces anew."""
+    """A-33: its file stays, and a process that gets its port learns no secret; the next start announces a new one."""
     left = announced(live)
     live.broker.kill()
     assert announced(live) == left
@@ -288,7 +294,7 @@ def test_a_broker_that_is_killed(live: Live) -> None:
 
 @pytest.mark.long
 def test_a_place_where_another_agent_answers(live: Live) -> None:
-    """A-28, A-33: whose file is not replaced, and a file that a dead one left is."""
+    """A-28, A-33: another agent's file is not replaced, and a dead agent's file is."""
     place = live.broker.work_dir / "taken"
     place.mkdir(mode=0o700)
     path = place / "agent.sock"
@@ -319,7 +325,7 @@ def _prove(connection: socket.socket, listening: Listening) -> None:
 
 @pytest.mark.long
 def test_two_agents_at_one_place(live: Live) -> None:
-    """A-28, A-33: a file whose agent answers is not replaced, be that agent's way the other one; a left one is."""
+    """A-28, A-33: a file whose agent answers is not replaced, also if it uses the other way; a stale one is."""
     place = live.broker.work_dir / "shared"
     place.mkdir(mode=0o700)
     path = place / "agent.sock"

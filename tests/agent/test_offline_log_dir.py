@@ -1,6 +1,6 @@
-"""A swap stops half-way, and the broker gives up the log directory (A-24): what it serves then, and what a start finds.
+"""A swap stops half-way, and the broker takes the log directory offline (A-24): the served data, and the next start.
 
-And what does not take it so far: failures before the broker has the new segment, and names that it can wait for.
+And cases that do not go so far: failures before the broker has the new segment, and names that it can wait for.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tests.agent.log_changes import (
     FOLLOWS_ITS_CONFIGURATION,
     MOVED_ON,
     NO_LAST_NAME,
+    command_agent,
     requested,
     swap_without_a_last_name,
-    tell,
     topic_in,
 )
 from tests.agent.raw_client import RefusedError
@@ -61,7 +61,7 @@ READ_ONLY: Final = """
 
 
 def build(work_dir: Path) -> Path:
-    """The agent that stops, does what it is told, and meets failures that a test asks for."""
+    """The agent that stops, obeys commands, and meets the failures that a test plans."""
     changed_source(work_dir, "moments", "Attempt.java", NO_LAST_NAME)
     files = ((FINISHED, NOT_FINISHED + FINISHED), (RENAMED, READ_ONLY + RENAMED))
     changed_source(work_dir, "moments", "CleanedFiles.java", *files)
@@ -80,19 +80,19 @@ def several(request: pytest.FixtureRequest) -> Iterator[Stopping]:
 
 @pytest.fixture(params=["4.3", *(pytest.param(each, marks=pytest.mark.long) for each in ("3.3", "3.9", "4.4"))])
 def single(request: pytest.FixtureRequest) -> Iterator[Stopping]:
-    """A broker with one: it ends with that, as it does when its own cleaner fails there."""
+    """A broker with a single one: it stops with that, as when its own cleaner fails there."""
     with stopping_broker(request.param, build) as started:
         yield started
 
 
-# -- scenes -----------------------------------------------------------------------------------------------------------
+# -- steps ------------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def half_way(stopping: Stopping, topic: Topic) -> Iterator[tuple[Stopped, int]]:
     """A source cannot be renamed once the broker has the new segment, while the block is entered or after it.
 
-    Gives the request, and an offset in what is left of the sources by then. The disk is well again afterwards.
+    Yields the request, and an offset in the remaining sources. Afterwards the disk works again.
     """
     manifest = topic.stage(output_bytes=60_000)
     group = manifest.groups[0]
@@ -106,7 +106,7 @@ def half_way(stopping: Stopping, topic: Topic) -> Iterator[tuple[Stopped, int]]:
 
 
 def reported(swap: Stopped) -> str:
-    """The swap's answer: what happened, and why."""
+    """The swap's response: what happened, and why."""
     assert swap.code == GIVEN_UP, swap.answer
     assert isinstance(swap.answer, dict)
     assert swap.answer["done"] == [0]
@@ -117,7 +117,7 @@ def reported(swap: Stopped) -> str:
 
 
 def write(topic: Topic, when: str, patience_seconds: float = PATIENCE_SECONDS) -> dict[bytes, bytes]:
-    """What of so many records is acknowledged."""
+    """The acknowledged ones of ``count`` written records."""
     acknowledged: dict[bytes, bytes] = {}
     refused: list[object] = []
 
@@ -136,7 +136,7 @@ def write(topic: Topic, when: str, patience_seconds: float = PATIENCE_SECONDS) -
     for number in range(RECORDS):
         key = b"%s-%d" % (when.encode(), number)
         producer.produce(topic.name, key=key, value=key * 8, partition=0, on_delivery=note)
-        if number % 20 == 19 and not refused:  # so that they are many batches, and roll segments
+        if number % 20 == 19 and not refused:  # many batches, so that they roll segments
             producer.flush(PATIENCE_SECONDS)
     producer.flush(PATIENCE_SECONDS)
     topic.latest |= acknowledged
@@ -144,7 +144,7 @@ def write(topic: Topic, when: str, patience_seconds: float = PATIENCE_SECONDS) -
 
 
 def records(topic: Topic) -> tuple[Record, ...]:
-    """All of them, of whatever transaction, as a reader finds them."""
+    """All records as a reader finds them, whatever their transaction."""
     name = Partition(topic.name, 0)
     found = read_with_librdkafka(topic.broker.bootstrap, [name], isolation="read_uncommitted")
     assert found.errors == ()
@@ -152,7 +152,7 @@ def records(topic: Topic) -> tuple[Record, ...]:
 
 
 def below(offset: int, found: tuple[Record, ...]) -> dict[bytes, bytes]:
-    """Each key's last value, where it lies below ``offset``."""
+    """Each key's last value below ``offset``."""
     last = {record.key or b"": record for record in found}
     return {key: record.value or b"" for key, record in last.items() if record.offset < offset}
 
@@ -163,22 +163,22 @@ def start_again(topic: Topic) -> None:
 
 
 def is_new(topic: Topic, inode: int) -> None:
-    """The loader took all of the new segment, and nothing of a swap is left."""
+    """The loader took the whole new segment, and no file of a swap is left."""
     assert (topic.directory / f"{0:020d}.log").stat().st_ino == inode
     assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
 
 
 def moved_inode(topic: Topic) -> int:
-    """Of the new log, which lies there as ``.cleaned`` when the broker is about to swap."""
+    """Inode of the new log, named ``.cleaned`` when the broker is about to swap."""
     return (topic.directory / f"{0:020d}.log.cleaned").stat().st_ino
 
 
-# -- the sources stay in the way --------------------------------------------------------------------------------------
+# -- the sources cannot be renamed ------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
 def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
-    """A-24: the answer says so; nothing there is served or acknowledged any more; the other directory's logs are."""
+    """A-24: the response says so; that directory no longer serves or acknowledges; the other directory's logs do."""
     first, second = several.live.broker.log_dirs
     topic, other = topic_in(several, second, "lives-on"), topic_in(several, first, "other")
     assert len(write(topic, "before")) == RECORDS
@@ -207,9 +207,9 @@ def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
 
 @pytest.mark.long
 def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
-    """A-24: a truncation waited for the swap to end. It cuts what of the sources is left, and not what replaced them.
+    """A-24: a truncation that waited for the swap. It truncates the remaining sources, not the new segment.
 
-    Such a log went on: of 600 records that were acknowledged by then 301 were gone after the next start.
+    Such a log used to continue: of 600 acknowledged records 301 were gone after the next start.
     """
     topic = topic_in(several, several.live.broker.log_dirs[1], "cut")
     order = several.place / f"{topic.name}-0.do"
@@ -226,7 +226,7 @@ def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
     acknowledged = write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS)
     start_again(topic)
     assert acknowledged.items() <= below(1 << 62, records(topic)).items()
-    assert acknowledged == {}, "nobody is told that it is written"
+    assert acknowledged == {}, "no write is acknowledged"
     assert below(offset, before).items() <= below(1 << 62, records(topic)).items()
     is_new(topic, inode)
     written = write(topic, "after")
@@ -236,7 +236,7 @@ def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
 
 
 def attempt(do: Callable[[], object]) -> None:
-    """Whatever comes of it: the log may go while it is asked for."""
+    """Ignore its result: the log may disappear during the request."""
     try:
         do()
     except (RefusedError, ConnectionError):
@@ -245,7 +245,7 @@ def attempt(do: Callable[[], object]) -> None:
 
 @pytest.mark.long
 def test_a_repeated_request_is_refused(several: Stopping) -> None:
-    """A-24, A-25: nobody is told that all went well, nor may another log of that directory be swapped in."""
+    """A-24, A-25: success is never reported, and no other log of that directory is swapped."""
     second = several.live.broker.log_dirs[1]
     topic, other = (topic_in(several, second, name) for name in ("again", "neighbour"))
     requests = [other.request(other.stage(output_bytes=60_000))]
@@ -276,7 +276,7 @@ def test_a_complete_swap_on_a_file_system_that_became_read_only(several: Stoppin
 
 @pytest.mark.long
 def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None:
-    """A-24: a start that finds one by the name ``.cleaned`` throws the new segment away, whose sources are gone."""
+    """A-24: a start that finds a ``.cleaned`` name deletes the new segment, whose sources are gone."""
     topic = topic_in(several, several.live.broker.log_dirs[1], "unfinished", transactions=True)
     obstacle = several.place / f"{topic.name}-0.not-finished"
     obstacle.touch()
@@ -297,13 +297,13 @@ def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None
 
 @pytest.mark.long
 def test_a_broker_with_one_log_directory_halts(single: Stopping) -> None:
-    """A-24: then the broker halts, as it does when its own cleaner fails there; the next start finds all of it."""
+    """A-24: the broker halts, as when its own cleaner fails there; the next start finds all of the log."""
     topic = single.live.topic("only", transactions=False)
     assert len(write(topic, "before")) == RECORDS
     with half_way(single, topic) as (swap, _):
         inode = moved_inode(topic)
     wait_until("it halts", lambda: not topic.broker.running)
-    if isinstance(swap.answer, dict):  # else the broker was quicker
+    if isinstance(swap.answer, dict):  # otherwise the broker was quicker
         reported(swap)
     else:
         assert swap.answer.startswith("lost: ")
@@ -315,11 +315,11 @@ def test_a_broker_with_one_log_directory_halts(single: Stopping) -> None:
     assert topic.read() == topic.latest
 
 
-# -- what is no reason for it -----------------------------------------------------------------------------------------
+# -- cases that do not take it offline --------------------------------------------------------------------------------
 
 
-def test_the_broker_does_not_have_it_yet(several: Stopping) -> None:
-    """A-24: the new segment does not get its ``.swap`` names: all is as it was, and at work."""
+def test_a_failure_before_the_broker_has_the_segment(several: Stopping) -> None:
+    """A-24: the new segment does not get its ``.swap`` names: everything is as before, and online."""
     topic = topic_in(several, several.live.broker.log_dirs[1], "not-yet")
     manifest = topic.stage(output_bytes=60_000)
     before = topic.listing()
@@ -340,7 +340,7 @@ def test_the_broker_does_not_have_it_yet(several: Stopping) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["inside", "above"])
 def test_only_its_last_name_is_missing(several: Stopping, where: str) -> None:
-    """A-24: nothing of the sources is left in the log, and what is cut there and written after that stays."""
+    """A-24: the log has no part of the sources, and a later truncation and later writes stay."""
     topic = topic_in(several, several.live.broker.log_dirs[1], f"last-name-{where}")
     manifest = topic.stage(output_bytes=60_000)
     group = manifest.groups[0]
@@ -349,30 +349,30 @@ def test_only_its_last_name_is_missing(several: Stopping, where: str) -> None:
         assert agent.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
     offset = group.sources[-1] + 2 if where == "inside" else group.end + 2
     before = records(topic)
-    assert tell(several, topic, str(offset))["leo"] == offset
+    assert command_agent(several, topic, str(offset))["leo"] == offset
     written = write(topic, "after")
     assert len(written) == RECORDS
     assert (topic.directory / f"{0:020d}.log.swap").exists(), "U-26"
     start_again(topic)
     found = below(1 << 62, records(topic))
     assert written.items() <= found.items()
-    # Kafka cuts whole batches: what lies in that of the offset goes with it.
+    # Kafka truncates whole batches: all records of that offset's batch are removed.
     assert below(offset - 2, before).items() <= found.items()
     assert names_ending([topic.directory], ".swap", ".cleaned", ".deleted") == []
 
 
-# -- the broker gives it up by itself ---------------------------------------------------------------------------------
+# -- the broker takes it offline by itself ----------------------------------------------------------------------------
 
 
 @pytest.mark.long
-def test_its_log_directory_is_given_up(several: Stopping) -> None:
-    """A-24, U-38: with the files moved in. It is refused, and the next start finds the old segments."""
+def test_its_log_directory_goes_offline(several: Stopping) -> None:
+    """A-24, U-38: after the files moved in. The swap is refused, and the next start finds the old segments."""
     second = several.live.broker.log_dirs[1]
     topic = topic_in(several, second, "given-up")
     manifest = topic.stage(output_bytes=6_000)
     before = sealed(topic)
     with several.at("opened", topic.request(manifest)) as swap, several.live.asking() as agent:
-        tell(several, topic, "give up")
+        command_agent(several, topic, "give up")
         wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
         assert str(second) not in agent.ask("info")["log_dirs"]
     assert swap.code in MOVED_ON, swap.answer
@@ -385,7 +385,7 @@ def test_its_log_directory_is_given_up(several: Stopping) -> None:
 
 
 def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:
-    """All but the active segment, whose indexes a start opens anew; nothing of a swap is among it."""
+    """All files but those of the active segment, whose indexes a start rebuilds; no swap file is among them."""
     listing = topic.listing()
     active = max(name[:20] for name in listing)
     assert not [name for name in listing if name.endswith((".cleaned", ".swap"))]
@@ -394,7 +394,10 @@ def sealed(topic: Topic) -> dict[str, tuple[int, int, int]]:
 
 @pytest.mark.long
 def test_a_release_that_is_configured_otherwise(several: Stopping, tmp_path: Path) -> None:
-    """A-24: where the agent does not find how, it says so at once; half a swap keeps the cleaner away."""
+    """A-24: an agent that does not find how to do it reports that at once.
+
+    A half-finished swap excludes the cleaner.
+    """
     live = several.live
     with live.asking() as agent:
         before = agent.ask("info")["build"]

@@ -18,7 +18,7 @@ SOURCES = BUILD.parent / "src"
 
 
 def faults(work_dir: Path, *overlays: Path) -> str:
-    """What the compiler says of the agent's sources with each of ``overlays`` in their place."""
+    """The compiler's errors for the agent's sources with each of ``overlays`` instead of its class."""
     generated = work_dir / "cleanerd" / "agent" / "Build.java"
     generated.parent.mkdir(parents=True)
     generated.write_text('package cleanerd.agent;\n\nfinal class Build {\n    static final String ID = "";\n}\n')
@@ -36,7 +36,7 @@ def test_each_overlay_compiles(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_stale_overlay_is_found(tmp_path: Path) -> None:
-    """Its own words compile; those that call it do not."""
+    """The overlay itself compiles; its callers do not."""
     stale = tmp_path / "stale" / "cleanerd" / "agent" / "Threads.java"
     stale.parent.mkdir(parents=True)
     stale.write_text("package cleanerd.agent;\n\nfinal class Threads {}\n")

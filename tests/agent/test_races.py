@@ -1,4 +1,4 @@
-"""What becomes of a swap when something else happens first: stopped at named moments, in a build made for that."""
+"""Another event happens before a swap is complete: requests stopped at named moments, in a build made for that."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ STATE = "String state = log.cleaningState();"
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def stopping(request: pytest.FixtureRequest) -> Iterator[Stopping]:
-    """A broker of each release with the build that stops."""
+    """A broker of every release with the build that stops."""
 
     def build(work_dir: Path) -> Path:
         changed_source(work_dir, "moments", "Pauses.java", (STATE, 'Moment.reached("asleep");\n            ' + STATE))
-        # A name that comes in between is seen at once, however long the machine took to list the directory before.
+        # A name that appears in between is seen at once, however long the previous listing took.
         return stopping_build(work_dir, "Evidence.java", ("LISTING_TIMES = 20;", "LISTING_TIMES = 0;"))
 
     with stopping_broker(request.param, build) as started:
         yield started
 
 
-def test_the_shipped_jar_stops_nowhere() -> None:
-    """A-31: nothing that a test needs is in it."""
+def test_the_released_jar_cannot_stop() -> None:
+    """A-31: it has no code for tests."""
     assert b"cleanerd.test" not in JAR.read_bytes()
 
 
@@ -56,7 +56,7 @@ def unfinished(topic: Topic) -> list[str]:
 
 
 def mapped(topic: Topic) -> set[str]:
-    """Names of the files of its directory that the broker has mapped into memory."""
+    """Names of files in its directory that the broker has mapped into memory."""
     lines = Path(f"/proc/{topic.broker.pid}/maps").read_text().splitlines()
     return {Path(line.split()[-1]).name for line in lines if f"/{topic.directory.name}/" in line}
 
@@ -64,7 +64,7 @@ def mapped(topic: Topic) -> set[str]:
 @pytest.mark.long
 @pytest.mark.parametrize(("moment", "waits"), [("validated", False), ("opened", False), ("opened", True)])
 def test_the_topic_is_deleted(stopping: Stopping, moment: str, waits: bool) -> None:
-    """The swap is refused, the directory goes, staging and all; also when the log has no segments left by then."""
+    """The swap is refused and the directory is deleted, staging included; also if the log has no segments by then."""
     topic = stopping.live.topic(f"deleted-at-{moment}-{waits}", transactions=False)
     request = topic.request(topic.stage(output_bytes=6_000))
     directory = topic.directory
@@ -80,7 +80,7 @@ def test_the_topic_is_deleted(stopping: Stopping, moment: str, waits: bool) -> N
 
 @pytest.fixture(scope="module")
 def topic(stopping: Stopping) -> Topic:
-    """A topic whose swap fails several times before it goes through."""
+    """A topic whose swap fails several times before it succeeds."""
     return stopping.live.topic(
         "delayed", transactions=False, **{"cleanup.policy": "compact,delete", "retention.ms": "-1"}
     )
@@ -88,9 +88,11 @@ def topic(stopping: Stopping) -> Topic:
 
 @pytest.mark.long
 def test_the_brokers_cleaner_comes_first(stopping: Stopping) -> None:
-    """A-14, D-06: it replaces sources while staged files are held against them. The log changed; the plan is no fault.
+    """A-14, D-06: it replaces sources while the agent compares them with staged files.
 
-    What was staged of a shorter log the broker's cleaner drops: the sources no longer have such batches.
+    The log changed; the plan is right.
+
+    If it shortens the log, the staged files have batches that the sources no longer have.
     """
     topic = stopping.live.topic("outrun", transactions=False)
     manifest = topic.stage(output_bytes=14)
@@ -113,16 +115,16 @@ def test_the_brokers_cleaner_comes_first(stopping: Stopping) -> None:
 
 
 def inode_of(path: Path) -> int | None:
-    """None: it is not there, as between the broker's renames."""
+    """None: the file is missing, as between the broker's renames."""
     with suppress(FileNotFoundError):
         return path.stat().st_ino
     return None
 
 
 def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None:
-    """U-2, A-24: seen under the monitor; everything is taken back, and the cleaner is free again.
+    """U-2, A-24: noticed under the monitor; the agent undoes its steps, and the cleaner is free again.
 
-    A-18: before the lock is taken both indexes are mapped, so that nobody opens them by a name they no longer have.
+    A-18: before the lock is taken both indexes are mapped, so that no code opens them by a former name.
     """
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
@@ -141,7 +143,7 @@ def test_the_log_start_moves_meanwhile(stopping: Stopping, topic: Topic) -> None
 
 @pytest.mark.parametrize("kind", ["log", "index", "timeindex"])
 def test_a_staged_file_is_changed_after_the_check(stopping: Stopping, topic: Topic, kind: str) -> None:
-    """A-23, A-24: one byte in place, size and time as before; what was moved in is taken back."""
+    """A-23, A-24: one byte in place, with the same size and time; moved files are moved back."""
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
     staged = topic.directory / ".kstage" / manifest.plan / f"{manifest.groups[0].base:020d}.{kind}"
@@ -158,7 +160,7 @@ def test_a_staged_file_is_changed_after_the_check(stopping: Stopping, topic: Top
 
 
 def test_a_staged_log_is_removed_once_it_is_moved_in(stopping: Stopping) -> None:
-    """A-18: the broker opens what is not there as an empty file, and would have a segment without records."""
+    """A-18: the broker creates missing files empty, and would have a segment without records."""
     topic = stopping.live.topic("moved-in", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
@@ -174,7 +176,8 @@ def test_a_staged_log_is_removed_once_it_is_moved_in(stopping: Stopping) -> None
 def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, kind: str) -> None:
     """A-24, LT-6: an I/O error between its renames.
 
-    The log directory stays online, the old segments serve, nothing is left that a restart could take for a swap.
+    The log directory stays online, the old segments are served, and no file is left that a restart could treat as a
+    swap.
     """
     manifest = topic.stage(output_bytes=6_000)
     before = topic.listing()
@@ -190,8 +193,8 @@ def test_the_broker_fails_inside_of_its_swap(stopping: Stopping, topic: Topic, k
 
 
 @pytest.mark.long
-def test_the_cleaner_does_not_let_go(stopping: Stopping) -> None:
-    """A-16: of its lock, as when it hangs with a disk: busy after some seconds, also to who only asks, and then not."""
+def test_the_cleaner_keeps_its_lock(stopping: Stopping) -> None:
+    """A-16: it keeps its lock, as when its disk hangs: busy after some seconds, also for queries; later no longer."""
     topic = stopping.live.topic("asleep", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
     with stopping.live.asking() as agent:
@@ -207,10 +210,10 @@ def test_the_cleaner_does_not_let_go(stopping: Stopping) -> None:
         assert agent.ask("info")["pauses"] == agent.ask("info")["failed_resumes"] == []
 
 
-def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) -> None:
+def test_one_swap_at_a_time_and_a_client_that_disconnects(stopping: Stopping, topic: Topic) -> None:
     """A-25: a second request for the partition is busy.
 
-    And a swap whose client has gone goes on; its answer is there for who repeats the request.
+    A swap whose client has disconnected continues; a repeated request gets its response.
     """
     manifest = topic.stage(output_bytes=6_000)
     request = topic.request(manifest)
@@ -224,10 +227,10 @@ def test_one_at_a_time_and_a_client_that_went(stopping: Stopping, topic: Topic) 
 
 
 @pytest.mark.parametrize("ending", ["index.swap", "timeindex.cleaned"])
-def test_a_swap_in_doubt_stops_the_next(stopping: Stopping, ending: str) -> None:
-    """U-34: a ``.swap`` of any base offset, there before or come in between; nothing is moved, nothing is lost.
+def test_an_unfinished_swap_stops_the_next(stopping: Stopping, ending: str) -> None:
+    """U-34: a ``.swap`` of any base offset, earlier or new; no file is moved, no data is lost.
 
-    Nor beside a ``.cleaned``: killed in its own swap a broker would throw that away for it, when the sources are gone.
+    Likewise beside a ``.cleaned`` file: a broker killed in its own swap would delete the new segment, without sources.
     """
     topic = stopping.live.topic(f"in-doubt-{ending}", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
@@ -251,7 +254,7 @@ def test_a_swap_in_doubt_stops_the_next(stopping: Stopping, ending: str) -> None
 
 
 def test_an_upgrade_waits_for_the_swap(stopping: Stopping) -> None:
-    """A-03: attaching comes back at once; nobody swaps beside the swap, and then the other build is there."""
+    """A-03: attach returns at once; no other swap runs beside the swap, and then the other build is there."""
     topic = stopping.live.topic("upgraded", transactions=False)
     manifest = topic.stage(output_bytes=6_000)
     live = stopping.live
@@ -300,7 +303,7 @@ def outcome(topic: Topic, manifest: Manifest) -> str:
     ],
 )
 def test_a_broker_killed_during_swaps(stopping: Stopping, moment: str, expected: str) -> None:
-    """K-2, K-3, K-5: old or new, never between; nothing is left behind after the next start."""
+    """K-2, K-3, K-5: old or new, never between; no file is left after the next start."""
     topic = stopping.live.topic(f"killed-at-{moment}", transactions=False)
     manifest = topic.stage(output_bytes=60_000)
     assert len(manifest.groups) == 1

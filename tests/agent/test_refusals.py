@@ -1,4 +1,4 @@
-"""What the agent must not let in: the broker itself would take any of it."""
+"""Staged files that the agent must refuse; the broker itself would accept all of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CASES = [
 def test_damage_is_named(
     topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking, code: str, harm: damage.Damage
 ) -> None:
-    """A-23.2 .. A-23.7, U-22, LT-3: right by size and checksum, wrong in what they say. Each is refused by its rule."""
+    """A-23.2 .. A-23.7, U-22, LT-3: right by size and checksum, wrong in content. Each is refused by its rule."""
     files = harm(group, topic.staged_files(manifest, group))
     assert files != topic.staged_files(manifest, group)
     request = changed(topic, manifest, group, files)
@@ -48,10 +48,8 @@ def test_damage_is_named(
     shutil.rmtree(topic.directory / ".kstage" / request["plan"])
 
 
-def test_the_stages_own_files_are_no_damage(
-    topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking
-) -> None:
-    """The cases above differ from what passes in nothing but the damage: here only the order of checks refuses."""
+def test_undamaged_staged_files_pass(topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking) -> None:
+    """The control: without damage, only the order of the checks refuses."""
     request = changed(topic, manifest, group, topic.staged_files(manifest, group))
     request["witnesses"][0]["size"] += 1
     assert refused(topic, agent, request) in {"evidence_changed", "bad_plan", "source_changed"}
@@ -60,7 +58,7 @@ def test_the_stages_own_files_are_no_damage(
 
 @pytest.mark.parametrize("how", ["up to a COMMIT", "over another marker"])
 def test_corrections_that_the_log_does_not_prove(topic: Topic, manifest: Manifest, agent: Asking, how: str) -> None:
-    """A-40: committed records would be hidden from readers."""
+    """A-40: they would hide committed records from readers."""
     found = 0
     for group in manifest.groups:
         files = topic.staged_files(manifest, group)
@@ -94,7 +92,7 @@ def test_corrections_that_the_log_does_not_prove(topic: Topic, manifest: Manifes
 def test_size_and_checksum_of_the_request(
     topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking, kind: str, fact: str
 ) -> None:
-    """A-23.1: what lies there must be what was staged, byte for byte."""
+    """A-23.1: the files must be the staged ones, byte for byte."""
     request = topic.request(manifest, (group,))
     request["groups"][0][fact][kind] += 1
     assert refused(topic, agent, request) == f"bad_{kind}"
@@ -169,7 +167,7 @@ def test_only_plain_files_of_the_plan(
     code: str,
     change: Callable[[Topic, dict[str, Any]], None],
 ) -> None:
-    """A-23.1, A-30, U-21: by names that lead nowhere else."""
+    """A-23.1, A-30, U-21: names that stay inside of the plan's directory."""
     request = changed(topic, manifest, group, topic.staged_files(manifest, group))
     change(topic, request)
     assert refused(topic, agent, request) == code
@@ -179,8 +177,8 @@ def test_only_plain_files_of_the_plan(
 
 
 @needs_root
-def test_files_of_somebody_else(topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking) -> None:
-    """A-23.1: the broker would not be able to delete them."""
+def test_files_of_another_user(topic: Topic, manifest: Manifest, group: ManifestGroup, agent: Asking) -> None:
+    """A-23.1: the broker could not delete them."""
     request = changed(topic, manifest, group, topic.staged_files(manifest, group))
     another_owner(topic, request)
     assert refused(topic, agent, request) == "bad_owner"
@@ -188,7 +186,7 @@ def test_files_of_somebody_else(topic: Topic, manifest: Manifest, group: Manifes
 
 
 def test_a_valid_plan_is_swapped_after_the_refusals(topic: Topic, manifest: Manifest, agent: Asking) -> None:
-    """After all of this the plan is as good as it was; leftovers of the broker's own cleaner are in nobody's way."""
+    """After all of this the plan is still valid; leftovers of the broker's own cleaner do not prevent the swap."""
     first = manifest.groups[0].base
     for kind in ("log", "txnindex"):
         (topic.directory / (file_name(first, f".{kind}") + ".cleaned")).write_bytes(b"left over")

@@ -1,4 +1,4 @@
-"""Plans that do not fit the log, or lie about it: the broker itself would carry out any."""
+"""Plans that do not fit the log, or contain false facts; the broker itself would execute all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def in_group(member: str, value: object) -> Callable[[dict[str, Any]], None]:
 
 
 def end_beyond(*, a_witness_behind: bool) -> Callable[[dict[str, Any]], None]:
-    """Whether one stands behind the fixture's group depends on where segments happened to end; here it does not."""
+    """Whether an entry is after the fixture's group depends on the segment borders; in this case none is."""
 
     def lie(request: dict[str, Any]) -> None:
         (group,) = request["groups"]
@@ -38,7 +38,7 @@ def end_beyond(*, a_witness_behind: bool) -> Callable[[dict[str, Any]], None]:
 
 
 def in_source(member: str, change: int) -> Callable[[dict[str, Any]], None]:
-    """The same lie about the first source in both places."""
+    """The same false fact about the first source in both places."""
 
     def lie(request: dict[str, Any]) -> None:
         (base,) = {request["groups"][0]["sources"][0]["base"]}
@@ -56,7 +56,7 @@ def skip_a_witness(request: dict[str, Any]) -> None:
 
 
 def evidence(member: str) -> Callable[[dict[str, Any]], None]:
-    """A segment that is no source of the group has changed."""
+    """A segment outside of the group's sources has changed."""
 
     def lie(request: dict[str, Any]) -> None:
         bases = {source["base"] for source in request["groups"][0]["sources"]}
@@ -108,14 +108,14 @@ def test_plans_that_do_not_fit(
     code: str,
     change: Callable[[dict[str, Any]], None],
 ) -> None:
-    """A-13, A-14, U-2, U-3: a source, any evidence, the topic or the place is another one."""
+    """A-13, A-14, U-2, U-3: a source, another precondition, the topic or the directory differs."""
     request = topic.request(manifest, (group,))
     change(request)
     assert refused(topic, agent, request) == code
 
 
 def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where every number, text and null of a request stands."""
+    """The paths of every number, text and null of a request."""
     if isinstance(value, dict):
         return [leaf for name, part in value.items() for leaf in leaves(part, (*path, name))]
     if isinstance(value, list):
@@ -124,7 +124,7 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def others(value: Any) -> list[Any]:
-    """What could stand there instead."""
+    """Values to put there instead."""
     if isinstance(value, int):
         return [value + 1, value - 1, value + 2**31, -1, str(value), None]
     if isinstance(value, str):
@@ -133,9 +133,9 @@ def others(value: Any) -> list[Any]:
 
 
 def test_every_changed_field_of_a_request_is_refused(topic: Topic, manifest: Manifest, agent: Asking) -> None:
-    """A-14, A-23, U-3: every number and every text of a plan in turn made another one; each is refused.
+    """A-14, A-23, U-3: every number and text of a plan is changed in turn; each change is refused.
 
-    What cannot be wrong in itself is left out: without a log start or a checkpoint nothing is asked of them.
+    Fields that cannot be wrong by themselves are left out: without a log start or checkpoint they are not checked.
     """
     sound = topic.request(manifest)
     before = topic.listing()
@@ -158,8 +158,8 @@ def _at(request: dict[str, Any], path: tuple[Any, ...]) -> Any:
     return found
 
 
-def test_sources_are_neighbours(topic: Topic, manifest: Manifest, agent: Asking) -> None:
-    """A-14: what lies between two sources would stay where it is, below its new neighbour's end."""
+def test_sources_must_be_neighbours(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """A-14: a segment between two sources would stay, below its new neighbour's end."""
     group = next(group for group in manifest.groups if len(group.sources) > 2)
     request = topic.request(manifest, (group,))
     del request["groups"][0]["sources"][1]
@@ -167,14 +167,14 @@ def test_sources_are_neighbours(topic: Topic, manifest: Manifest, agent: Asking)
 
 
 def test_groups_must_ascend(topic: Topic, manifest: Manifest, agent: Asking) -> None:
-    """S-30: the other order could bring a deleted key back."""
+    """S-30: in the other order a deleted key could come back."""
     request = topic.request(manifest)
     request["groups"].reverse()
     assert refused(topic, agent, request) == "bad_plan"
 
 
-def test_the_active_segment_stays(topic: Topic, manifest: Manifest, agent: Asking) -> None:
-    """S-06: what is written to is never swapped, nor evidence."""
+def test_the_active_segment_is_refused(topic: Topic, manifest: Manifest, agent: Asking) -> None:
+    """S-06: the segment that is written to is never swapped, nor a precondition."""
     active = agent.ask("log", topic=topic.name, partition=0)["segments"][-1]
     request = topic.request(manifest)
     last = dict(zip(("base", "size", "mtime_ms", "ino"), active, strict=True))
@@ -187,8 +187,8 @@ def test_the_active_segment_stays(topic: Topic, manifest: Manifest, agent: Askin
     assert refused(topic, agent, request) in {"not_sealed", "not_below_bound"}
 
 
-def test_paused_by_somebody(topic: Topic, manifest: Manifest, agent: Asking, live: Live) -> None:
-    """A-16, A-26: busy while another connection holds a pause, and no more when that hangs up."""
+def test_paused_by_another_connection(topic: Topic, manifest: Manifest, agent: Asking, live: Live) -> None:
+    """A-16, A-26: busy while another connection holds a pause, and no longer after it disconnects."""
     with live.asking() as other:
         assert other.ask("pause", topic=topic.name, partition=0) == {"paused": True}
         assert agent.ask("info")["pauses"] == [f"{topic.name}-0"]

@@ -1,4 +1,4 @@
-"""What brokers call their release, and which release of Apache Kafka that is."""
+"""Release names of brokers, and the release of Apache Kafka that each means."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ READ_AS: Final = {
     "3.9.0.redhat-00003": "3.9 true",
     "7.9.2-ccs": "3.9 true",
     "8.1.0-ccs": "4.1 true",
-    # Confluent Platform counts otherwise, and its server is other code; what is younger or older is a stranger.
+    # Confluent Platform has other numbers and other server code; a newer or older one is unknown.
     "7.9.2-ce": "null false",
     "7.9.2": "7.9 false",
     "4.3.0-ce": "null false",
@@ -43,15 +43,15 @@ READ_AS: Final = {
 }
 
 
-def test_a_self_test_that_fails_again_says_the_same(tmp_path: Path) -> None:
-    """R-10: each try has a directory of another name; with the name in its words each was logged, once a minute."""
+def test_a_repeated_self_test_failure_is_logged_once(tmp_path: Path) -> None:
+    """R-10: each try has another directory name; with that name in the message, each try was logged, once a minute."""
     failures = [f"/t/cleanerd-self-test-{number}: Read-only file system" for number in (17, 4711)]
     reported = reported_by(tmp_path, [JAVA / "Words.java"], "cleanerd.agent.Words", *failures)
     assert reported == ["java.io.IOException: /t/cleanerd-self-test-*: Read-only file system"] * 2
 
 
 def test_release_names(tmp_path: Path) -> None:
-    """R-2: patches and vendors' names are read as the release they are built from; what cannot be read is unknown."""
+    """R-2: patches and vendors' names count as the release they are built from; other names are unknown."""
     reported = reported_by(tmp_path, [JAVA / "Releases.java"], "cleanerd.agent.Releases", *READ_AS)
     assert dict(zip(READ_AS, reported, strict=False)) == READ_AS
-    assert reported[len(READ_AS) :] == ["null false"]  # a broker that says nothing
+    assert reported[len(READ_AS) :] == ["null false"]  # a broker without a release name

@@ -1,4 +1,4 @@
-"""Brokers of the releases that the other tests do not start: the agent tries itself, and swaps there as well."""
+"""Brokers of the releases that the other tests do not start: the agent's self-test passes, and it swaps there."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def release(request: pytest.FixtureRequest) -> Iterator[Live]:
 
 
 def broker_of(profile: str, *jvm_args: str, called: str | None = None) -> Iterator[Live]:
-    """A broker with the agent, and with a directory for temporary files of its own.
+    """A broker with the agent, and with its own directory for temporary files.
 
-    ``called``: what it takes for its release. Kafka reads it from a file, and the first on the class path counts.
+    ``called``: its release name. Kafka reads it from a file, and the first on the class path counts.
     """
     jars = fetch_jars(profile)
     work_dir = Path(tempfile.mkdtemp(prefix=f"agent-{profile}-"))
@@ -69,11 +69,10 @@ def topics_with_gauges(live: Live) -> set[str]:
 
 
 def test_a_plan_is_swapped_in(release: Live) -> None:
-    """R-2, R-10, A-11, A-20, U-27: a known release with all its members; every group is in, and nothing is missed.
+    """R-2, R-10, A-11, A-20, U-27: a known release with all its members; every group is swapped, no member is missing.
 
     4.4 has the class with its version in another package than 4.3: ``version`` was null there. The agent's self-test
-    leaves nothing: no file, no gauge, no line that sounds like an error. A release that the tests know is used
-    even if there is no place for the self-test.
+    leaves no file, gauge or error line. A known release stays usable if there is no place for the self-test.
     """
     broker = release.broker
     assert f"Kafka version: {broker.version}" in broker.log_text()
@@ -114,8 +113,8 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
     assert str(temporary(broker.work_dir)) in info["self_test_detail"]
 
 
-def test_how_kafkas_own_cleaner_is(release: Live) -> None:
-    """OP-13: its threads, its last look for work, and the partitions that it has set aside after an error."""
+def test_the_state_of_kafkas_own_cleaner(release: Live) -> None:
+    """OP-13: its threads, its last scan for work, and the partitions that it marked uncleanable after an error."""
     with release.asking() as agent:
         found = agent.ask("info")["kafka_cleaner"]
         assert 0 <= found.pop("since_last_run_ms") < 60_000 * PATIENCE_SECONDS
@@ -137,8 +136,8 @@ def test_how_kafkas_own_cleaner_is(release: Live) -> None:
 
 
 @pytest.fixture
-def stranger() -> Iterator[Live]:
-    """A release that nobody has seen yet, as far as it tells."""
+def unknown_release() -> Iterator[Live]:
+    """A release that seems unknown, by its name."""
     yield from broker_of("4.4", called="4.9.0-acme")
 
 
@@ -149,51 +148,51 @@ def requested(live: Live) -> dict[str, Any]:
 
 
 def is_capable(live: Live) -> bool:
-    """Whether the agent that answers can swap; one that gives way may hang up first."""
+    """Whether the answering agent can swap; an agent that is being replaced may close the connection first."""
     try:
         return bool(requested(live)["capable"])
     except OSError:
         return False
 
 
-def test_an_unknown_release(stranger: Live, tmp_path: Path) -> None:
-    """R-2, R-10: it is used only by the operator's word, and only when the self-test showed that a swap works there.
+def test_an_unknown_release(unknown_release: Live, tmp_path: Path) -> None:
+    """R-2, R-10: it is used only if the operator allows it, and only if the self-test showed that a swap works.
 
-    Nothing of Kafka is called without that word. The self-test detects a build whose call of Kafka's swap is wrong.
-    And an agent that can do nothing is replaced by itself with other options.
+    Without that setting no code of Kafka is called. The self-test finds a build with a wrong call of Kafka's swap. And
+    an agent without abilities is replaced by itself with other options.
     """
-    assert "Kafka version: 4.9.0-acme" in stranger.broker.log_text()
-    info = requested(stranger)
+    assert "Kafka version: 4.9.0-acme" in unknown_release.broker.log_text()
+    info = requested(unknown_release)
     assert (info["version"], info["base_version"], info["version_known"]) == ("4.9.0-acme", "4.9", False)
     assert (info["capable"], info["missing"], info["self_test"]) == (False, [], "not_run")
     assert "allow-unknown-version=true" in info["why_incapable"]
-    assert "partition=cleanerd-self-test-0" not in stranger.broker.log_text()
+    assert "partition=cleanerd-self-test-0" not in unknown_release.broker.log_text()
 
-    # The broker is told of the first source only: the others stay in the log.
+    # The broker gets only the first source: the others stay in the log.
     fault = ("sources.stream().map(source", "sources.stream().limit(1).map(source")
     wrong = changed_build(tmp_path, "wrong", "BrokerLog.java", fault)
-    attach(stranger, wrong, "allow-unknown-version=true")
-    wait_until("the build with a fault", lambda: is_another_build(stranger, info["build"]))
-    found = requested(stranger)
+    attach(unknown_release, wrong, "allow-unknown-version=true")
+    wait_until("the build with a fault", lambda: is_another_build(unknown_release, info["build"]))
+    found = requested(unknown_release)
     assert (found["capable"], found["self_test"]) == (False, "failed")
     assert "the log's segments are not" in found["why_incapable"]
-    with stranger.asking() as agent, pytest.raises(RefusedError) as refused:
+    with unknown_release.asking() as agent, pytest.raises(RefusedError) as refused:
         agent.ask("logs")
     assert refused.value.code == "incapable"
     assert "the log's segments are not" in str(refused.value.answer)
 
-    shutil.rmtree(temporary(stranger.broker.work_dir))
-    attach(stranger, JAR, "allow-unknown-version=true")
-    wait_until("the build of the product", lambda: is_another_build(stranger, found["build"]))
-    found = requested(stranger)
+    shutil.rmtree(temporary(unknown_release.broker.work_dir))
+    attach(unknown_release, JAR, "allow-unknown-version=true")
+    wait_until("the build of the product", lambda: is_another_build(unknown_release, found["build"]))
+    found = requested(unknown_release)
     assert (found["capable"], found["self_test"], found["version_known"]) == (False, "not_run", False)
     assert "could not run" in found["why_incapable"]
 
-    temporary(stranger.broker.work_dir).mkdir()
-    attach(stranger, JAR, "allow-unknown-version=true")
-    wait_until("a self-test that passes", lambda: is_capable(stranger))
-    assert requested(stranger)["self_test"] == "passed"
-    topic = stranger.topic("orders", transactions=False)
-    with stranger.asking() as agent:
+    temporary(unknown_release.broker.work_dir).mkdir()
+    attach(unknown_release, JAR, "allow-unknown-version=true")
+    wait_until("a trial that passes", lambda: is_capable(unknown_release))
+    assert requested(unknown_release)["self_test"] == "passed"
+    topic = unknown_release.topic("orders", transactions=False)
+    with unknown_release.asking() as agent:
         assert agent.ask("swap", **topic.request(topic.stage(output_bytes=60_000)))["done"] == [0]
     assert topic.read() == topic.latest

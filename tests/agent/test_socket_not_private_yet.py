@@ -1,4 +1,4 @@
-"""The moment in which the agent's socket is not private yet (A-28)."""
+"""Clients that connect before the agent's socket is private (A-28)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRIVATE = "            Files.setPosixFilePermissions(fresh"
 
 
 def test_a_client_of_the_socket_before_its_mode_is_set_is_disconnected(tmp_path: Path) -> None:
-    """A-28, A-29: its mode is the umask's then, and a Java without jdk.net asks nobody who he is."""
+    """A-28, A-29: its mode is the umask's then, and a Java without jdk.net cannot check the peer."""
     text = (BUILD.parent / "unix" / "cleanerd" / "agent" / "SocketFile.java").read_text()
     assert text.count(PRIVATE) == 1
     source = tmp_path / "SocketFile.java"

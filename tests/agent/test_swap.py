@@ -1,4 +1,4 @@
-"""LT-11: groups that cleanerd staged, swapped by a running broker; plans repeated, dropped connections, two at once."""
+"""LT-11: staged groups, swapped by a running broker; plans repeated, dropped connections, two at once."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 @pytest.fixture(scope="module")
 def topic(live: Live) -> Topic:
-    """A topic that is swapped once."""
+    """A topic for one swap."""
     return live.topic("swapped")
 
 
 def test_info(live: Live, agent: Asking) -> None:
-    """A-03, A-06, A-11: the build is the jar's, the LogManager was found, nothing is missing on this release."""
+    """A-03, A-06, A-11: the build is the jar's, the LogManager was found, no member is missing on this release."""
     with zipfile.ZipFile(JAR) as jar:
         manifest = jar.read("META-INF/MANIFEST.MF").decode()
     info = agent.ask("info")
@@ -48,8 +48,8 @@ def test_info(live: Live, agent: Asking) -> None:
     assert status.st_mode & 0o777 == 0o600
 
 
-def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
-    """Bounds, segments with size, time and inode, and effective settings."""
+def test_log_reports_the_files_on_the_disk(topic: Topic, agent: Asking) -> None:
+    """Offsets, segments with size, time and inode, and effective settings."""
     topic.wait_until_settled()
     log = agent.ask("log", topic=topic.name, partition=0)
     files = sorted(topic.directory.glob("*.log"))
@@ -61,7 +61,7 @@ def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
     assert log["dir"] == str(topic.directory)
     assert log["log_start"] == 0
     assert "checkpoint" not in log, "the cleaner manager would read every directory's file for each partition"
-    assert log["cleaning"] in {"none", "in_progress"}  # now and then the broker looks for segments below the log start
+    assert log["cleaning"] in {"none", "in_progress"}  # the broker sometimes checks for segments below the log start
     assert log["settings"]["cleanup.policy"] == "compact"
     assert log["settings"]["index.interval.bytes"] == "512"
     assert log["segment_size"] == 20_000
@@ -74,7 +74,7 @@ def test_log_says_what_lies_on_the_disk(topic: Topic, agent: Asking) -> None:
 
 
 def test_producers_are_found_by_id(topic: Topic, agent: Asking) -> None:
-    """A-36, R192-1: those of the ids that the broker counts as active, each with its last data offset and epoch."""
+    """A-36, R192-1: active producers among the requested ids, each with its last data offset and epoch."""
     headers = [each.header for batches in read_segments(topic.directory).values() for each in batches]
     before = agent.ask("info")["held"]["log"]
     reported = agent.ask("producers", topic=topic.name, partition=0, ids=list(range(50_000)))["active"]
@@ -90,9 +90,9 @@ def test_producers_are_found_by_id(topic: Topic, agent: Asking) -> None:
 
 
 def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
-    """A-13..A-22: all groups go in, merged ones too; readers see every key's winner at every moment.
+    """A-13..A-22: all groups are swapped, merged ones too; readers always see every key's retained record.
 
-    The same again is answered from memory (A-25), other content under its name is not.
+    The same request is answered from memory (A-25), other content under its name is not.
     """
     manifest = topic.stage(output_bytes=6_000)
     assert len(manifest.groups) > 1
@@ -116,7 +116,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
         stop.set()
         reader.join()
     assert all(read == topic.latest for read in reads)
-    assert "cleanerd agent: swapped" not in topic.broker.log_text(), "a line for each swap is for who debugs"
+    assert "cleanerd agent: swapped" not in topic.broker.log_text(), "a line for each swap is for debugging"
 
     bases = [group.base for group in manifest.groups]
     assert result["done"] == bases
@@ -140,7 +140,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     with pytest.raises(RefusedError) as refused:
         agent.ask("swap", **{**request, "checkpoint": None})
     assert refused.value.code == "bad_plan"
-    with pytest.raises(RefusedError) as refused:  # a second plan for what is gone
+    with pytest.raises(RefusedError) as refused:  # a second plan for removed segments
         agent.ask("swap", **topic.request(replace(manifest, plan="20260101t000000-00000000")))
     assert refused.value.code in {"source_changed", "source_gone"}
 
@@ -149,7 +149,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
 
 
 def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
-    """A-23.6: the time index that went in answers as the records do."""
+    """A-23.6: the new time index answers like the records."""
     records = [
         record
         for batches in read_segments(topic.directory).values()
@@ -165,8 +165,8 @@ def test_offsets_for_times_after_the_swap(live: Live, topic: Topic) -> None:
 
 
 @pytest.mark.long
-def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
-    """U-3, U-16: requests of one plan, each with the outputs of the ones before among its evidence."""
+def test_one_group_per_request(live: Live, agent: Asking) -> None:
+    """U-3, U-16: requests of one plan, each with the outputs of the previous ones among its preconditions."""
     topic = live.topic("stepwise")
     manifest = topic.stage(output_bytes=6_000)
     assert len(manifest.groups) > 2
@@ -175,7 +175,7 @@ def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
     for group in manifest.groups:
         request = topic.request(manifest, (group,))
         if outputs:
-            with pytest.raises(RefusedError) as refused:  # as if nothing had been swapped
+            with pytest.raises(RefusedError) as refused:  # as if no group had been swapped
                 agent.ask("swap", **request)
             assert refused.value.code == "evidence_changed"
         request["witnesses"] = [
@@ -193,7 +193,7 @@ def test_a_group_at_a_time(live: Live, agent: Asking) -> None:
 
 @pytest.mark.long
 def test_the_log_start_moves(live: Live, agent: Asking) -> None:
-    """U-2: a plan that rests on the log start is refused when it has moved, and one that does not is not."""
+    """U-2: a plan that depends on the log start is refused after it moved, and another one is not."""
     topic = live.topic("moved", **{"cleanup.policy": "compact,delete", "retention.ms": "-1"})
     manifest = topic.stage(output_bytes=6_000)
     admin = AdminClient({"bootstrap.servers": live.broker.bootstrap}, logger=SILENT)
@@ -206,7 +206,7 @@ def test_the_log_start_moves(live: Live, agent: Asking) -> None:
     assert refused.value.code == "log_start"
     assert topic.listing() == before
     assert agent.ask("swap", **{**request, "log_start": 5})["done"] == [manifest.groups[1].base]
-    first = topic.request(manifest, manifest.groups[:1])  # the log start lies inside of it now
+    first = topic.request(manifest, manifest.groups[:1])  # the log start is inside of it now
     sources = {source["base"] for source in first["groups"][0]["sources"]}
     first["witnesses"] = [witness for witness in first["witnesses"] if witness["base"] in sources]
     assert agent.ask("swap", **first)["done"] == [0]
@@ -214,7 +214,7 @@ def test_the_log_start_moves(live: Live, agent: Asking) -> None:
 
 
 def test_the_active_segment_is_rolled(live: Live, agent: Asking) -> None:
-    """A-41: once; neither a sealed segment nor an empty one, and not in a topic that was created again."""
+    """A-41: once; neither a closed segment nor an empty one, and not in a topic that was created again."""
     topic = live.topic("rolled", transactions=False)
     topic.wait_until_settled()
     log = agent.ask("log", topic="rolled", partition=0)
@@ -238,9 +238,9 @@ def test_the_active_segment_is_rolled(live: Live, agent: Asking) -> None:
 
 
 def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
-    """A-25, K-5: killed after a swap, the broker comes up with the new segments.
+    """A-25, K-5: killed after a swap, the broker starts with the new segments.
 
-    The agent comes with a new socket over the one that was left; the broker minds neither.
+    The agent makes a new socket over the old file; the broker logs no error.
     """
     topic = live.topic("killed")
     manifest = topic.stage(output_bytes=60_000)
@@ -259,8 +259,8 @@ def test_after_a_restart_the_memory_is_on_the_disk(live: Live) -> None:
 
 
 @pytest.mark.long
-def test_a_clean_stop_takes_the_socket_along(live: Live) -> None:
-    """U-31, U-27: no socket is left, and nothing of it all was an error to the broker."""
+def test_a_clean_stop_removes_the_socket(live: Live) -> None:
+    """U-31, U-27: no socket is left, and the broker logged no error."""
     text = live.broker.log_text()
     live.broker.stop()
     assert not live.socket.exists()

@@ -31,7 +31,7 @@ AGENT = (
         f"{SOURCES}/LogAnswer.java",
         '        answer.put("leo", end);\n',
         '        answer.put("leo", end);\n        answer.put("producers", log.producers(List.of()));\n',
-        ("tests/agent/test_swap.py::test_log_says_what_lies_on_the_disk",),
+        ("tests/agent/test_swap.py::test_log_reports_the_files_on_the_disk",),
     ),
     Mutant(
         "agent-leaves-a-transaction-index-unnamed",
@@ -55,7 +55,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "            require(log, offset, factsBelow(log, offset), wanted);\n        } catch",
         "            require(log, offset, found, wanted);\n        } catch",
-        ("tests/agent/test_log_changes.py::test_a_clean_point_of_another_log",),
+        ("tests/agent/test_log_changes.py::test_a_checkpoint_of_another_log",),
     ),
     Mutant(
         "agent-does-not-ask-what-is-clean",
@@ -63,7 +63,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "SegmentFacts wanted = clean == null ? found : clean;",
         "SegmentFacts wanted = found;",
-        ("tests/agent/test_log_changes.py::test_another_segment_than_was_cleaned",),
+        ("tests/agent/test_log_changes.py::test_a_checkpoint_for_another_segment",),
     ),
     Mutant(
         "agent-forgets-a-pause-that-nobody-was-told-of",
@@ -191,7 +191,7 @@ AGENT = (
         f"{SOURCES}/Connection.java",
         'send(Requests.refused(idOf(line), "busy",',
         'send(Requests.refused(null, "busy",',
-        ("tests/agent/test_listening_again.py::test_busy_carries_the_id",),
+        ("tests/agent/test_listening_again.py::test_a_busy_response_has_the_requests_id",),
     ),
     Mutant(
         "agent-touches-kafka-too-early",
@@ -223,7 +223,7 @@ AGENT = (
         f"{SOURCES}/Evidence.java",
         "return same(log.segments(base, base + 1), List.of(guard));",
         "return base >= 0;",
-        ("tests/agent/test_evidence.py::test_cut_and_grown_again",),
+        ("tests/agent/test_evidence.py::test_truncated_and_extended_again",),
     ),
     Mutant(
         "agent-keeps-evidence-of-a-refusal",
@@ -231,7 +231,7 @@ AGENT = (
         f"{SOURCES}/Session.java",
         "        evidence = null;\n",
         "",
-        ("tests/agent/test_evidence.py::test_named_once",),
+        ("tests/agent/test_evidence.py::test_preconditions_are_sent_once",),
     ),
     Mutant(
         "agent-swaps-beside-a-swap-in-doubt",
@@ -239,7 +239,7 @@ AGENT = (
         f"{SOURCES}/CleanedFiles.java",
         "            if (name.endsWith(SWAP) || ",
         "            if (",
-        ("tests/agent/test_races.py::test_a_swap_in_doubt_stops_the_next",),
+        ("tests/agent/test_races.py::test_an_unfinished_swap_stops_the_next",),
     ),
     Mutant(
         "agent-swaps-beside-what-was-cleaned",
@@ -247,7 +247,7 @@ AGENT = (
         f"{SOURCES}/CleanedFiles.java",
         " || name.endsWith(CLEANED) && !name.startsWith(ours)) {",
         ") {",
-        ("tests/agent/test_races.py::test_a_swap_in_doubt_stops_the_next",),
+        ("tests/agent/test_races.py::test_an_unfinished_swap_stops_the_next",),
     ),
     Mutant(
         "agent-lets-the-cleaner-at-half-a-swap",
@@ -255,7 +255,7 @@ AGENT = (
         f"{SOURCES}/Swap.java",
         "            if (unsettled != null) {\n",
         "            if (unsettled != null && outcome == null) {\n",
-        ("tests/agent/test_half_swap.py::test_the_brokers_cleaner_stays_away",),
+        ("tests/agent/test_half_swap.py::test_the_brokers_cleaner_skips_the_partition",),
     ),
     Mutant(
         "agent-keeps-a-pause-for-a-log-that-is-gone",
@@ -263,7 +263,7 @@ AGENT = (
         f"{SOURCES}/Attempt.java",
         "(!log.isCurrent() || !files.anyExists())",
         "!files.anyExists()",
-        ("tests/agent/test_half_swap.py::test_a_topic_of_its_name",),
+        ("tests/agent/test_half_swap.py::test_a_new_topic_of_its_name",),
     ),
     Mutant(
         "agent-forgets-a-swap-that-it-could-not-look-at",
@@ -297,7 +297,7 @@ AGENT = (
         f"{SOURCES}/Checkpoint.java",
         "        } catch (Throwable e) { // an Error",
         "        } catch (IOException | Refusal | RuntimeException e) { //",
-        ("tests/agent/test_log_changes.py::test_an_error_when_a_clean_point_was_sent",),
+        ("tests/agent/test_log_changes.py::test_an_error_after_a_checkpoint_was_sent",),
     ),
     Mutant(
         "agent-takes-a-resume-for-failed",
@@ -313,7 +313,7 @@ AGENT = (
         f"{SOURCES}/SelfTest.java",
         'concernsNames(e) ? "failed" : "not_run"',
         'e != null ? "failed" : "not_run"',
-        ("tests/agent/test_failing_disk.py::test_no_room_for_the_self_test",),
+        ("tests/agent/test_failing_disk.py::test_a_full_disk_during_the_self_test",),
     ),
     Mutant(
         "agent-holds-up-the-brokers-end",
@@ -321,7 +321,7 @@ AGENT = (
         f"{SOURCES}/Entry.java",
         "}).join(END_MS);",
         "}).join();",
-        ("tests/agent/test_failing_disk.py::test_while_the_agent_hangs",),
+        ("tests/agent/test_failing_disk.py::test_the_jvm_stops_while_the_agent_hangs",),
     ),
     Mutant(
         "agent-resumes-once",
@@ -337,7 +337,7 @@ AGENT = (
         f"{SOURCES}/Swap.java",
         "if (attempt.tries < 2 && !attempt",
         "if (attempt.tries < 0 && !attempt",
-        ("tests/agent/test_races.py::test_a_swap_in_doubt_stops_the_next",),
+        ("tests/agent/test_races.py::test_an_unfinished_swap_stops_the_next",),
     ),
     Mutant(
         "agent-is-deaf-after-an-error",
@@ -363,7 +363,7 @@ AGENT = (
         "agent/unix/cleanerd/agent/SocketFile.java",
         "return listener.isOpen() && FileFacts.of(path).inode() == inode;",
         "return listener.isOpen() && FileFacts.of(path.getParent()).inode() != inode;",
-        ("tests/agent/test_listening_again.py::test_the_sockets_file_is_deleted",),
+        ("tests/agent/test_listening_again.py::test_a_deleted_socket_file_is_replaced",),
     ),
     Mutant(
         "agent-counts-characters",
@@ -371,7 +371,7 @@ AGENT = (
         "agent/unix/cleanerd/agent/SocketFile.java",
         "path.toString().getBytes(StandardCharsets.UTF_8).length",
         "path.toString().length()",
-        ("tests/agent/test_listening_again.py::test_a_place_that_others_may_write_in",),
+        ("tests/agent/test_listening_again.py::test_a_socket_directory_writable_by_others",),
     ),
     Mutant(
         "agent-listens-where-others-write",
@@ -379,7 +379,7 @@ AGENT = (
         f"{SOURCES}/Entry.java",
         "            Place.requirePrivate(path);\n",
         "            Threads.pause(0);\n",
-        ("tests/agent/test_listening_again.py::test_a_place_that_others_may_write_in",),
+        ("tests/agent/test_listening_again.py::test_a_socket_directory_writable_by_others",),
     ),
     Mutant(
         "agent-upgrades-beside-a-swap",
@@ -395,7 +395,7 @@ AGENT = (
         f"{SOURCES}/Swap.java",
         "            evidence.forgetListing();\n",
         "",
-        ("tests/agent/test_evidence.py::test_a_swap_of_ours_that_stopped_half_way",),
+        ("tests/agent/test_evidence.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
         "a-corrected-index-is-not-proven",

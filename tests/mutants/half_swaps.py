@@ -28,7 +28,7 @@ HALF_SWAPS = (
         f"{SOURCES}/Attempt.java",
         "            if (!inTheLog()) {\n                return null;\n            }\n",
         "",
-        ("tests/agent/test_offline_log_dir.py::test_the_broker_does_not_have_it_yet",),
+        ("tests/agent/test_offline_log_dir.py::test_a_failure_before_the_broker_has_the_segment",),
     ),
     Mutant(
         "agent-gives-up-before-the-segment-has-its-files",

@@ -38,7 +38,7 @@ AGENTS_LOOPBACK = (
         f"{SOURCES}/Announcement.java",
         WRITTEN_ANEW,
         WRITTEN_ANEW.replace("        Files.deleteIfExists(fresh);\n", "").replace("CREATE_NEW, ", "CREATE, "),
-        (f"{BROKER}::test_the_file_is_deleted_or_replaced",),
+        (f"{BROKER}::test_a_deleted_or_replaced_announcement",),
     ),
     Mutant(
         "agent-takes-a-place-that-is-in-use",
@@ -70,7 +70,7 @@ AGENTS_LOOPBACK = (
         f"{SOURCES}/LoopbackListener.java",
         "if (unproven.size() > MOST_UNPROVEN) {",
         "if (unproven.size() > 1000 * MOST_UNPROVEN) {",
-        (f"{BROKER}::test_a_hundred_that_are_silent",),
+        (f"{BROKER}::test_a_hundred_silent_clients",),
     ),
     Mutant(
         "agent-waits-for-ever",
@@ -89,7 +89,7 @@ LOOPBACK = (
         CLIENT,
         "if not hmac.compare_digest(proof, _proof(secret, _AGENT, mine, theirs)):",
         "if len(proof) > 1 << 20:",
-        (f"{ANNOUNCED}::test_the_secret_stays_here",),
+        (f"{ANNOUNCED}::test_the_secret_is_never_sent",),
     ),
     Mutant(
         "one-sides-proof-is-the-others",
@@ -97,7 +97,7 @@ LOOPBACK = (
         CLIENT,
         '_AGENT: Final = b"cleanerd-agent 1: agent"',
         '_AGENT: Final = b"cleanerd-agent 1: client"',
-        (f"{ANNOUNCED}::test_a_listener_that_gives_back_what_it_gets",),
+        (f"{ANNOUNCED}::test_a_listener_that_returns_the_received_bytes",),
     ),
     Mutant(
         "the-number-is-not-drawn",
@@ -105,7 +105,7 @@ LOOPBACK = (
         CLIENT,
         "mine = secrets.token_bytes(_NUMBER_BYTES)",
         "mine = bytes(_NUMBER_BYTES)",
-        (f"{ANNOUNCED}::test_a_listener_that_gives_back_what_it_gets",),
+        (f"{ANNOUNCED}::test_a_listener_that_returns_the_received_bytes",),
     ),
     Mutant(
         "a-secret-that-others-can-read",
@@ -113,7 +113,7 @@ LOOPBACK = (
         CLIENT,
         "found.st_mode & 0o077",
         "found.st_mode & 0o007",
-        (f"{ANNOUNCED}::test_files_that_are_no_announcement",),
+        (f"{ANNOUNCED}::test_invalid_announcement_files",),
     ),
     Mutant(
         "anybodys-announcement-is-believed",
@@ -121,7 +121,7 @@ LOOPBACK = (
         CLIENT,
         "if found.st_uid not in {0, os.geteuid(), owner}:",
         "if found.st_uid < 0:",
-        (f"{ANNOUNCED}::test_an_announcement_of_another_user_is_not_believed",),
+        (f"{ANNOUNCED}::test_an_announcement_of_another_user_is_rejected",),
     ),
     Mutant(
         "an-announcement-with-two-names",
@@ -129,7 +129,7 @@ LOOPBACK = (
         CLIENT,
         "open_to_read(os.fspath(path), one_name=True)",
         "open_to_read(os.fspath(path))",
-        (f"{ANNOUNCED}::test_names_that_lead_elsewhere",),
+        (f"{ANNOUNCED}::test_links_are_not_followed",),
     ),
     Mutant(
         "a-port-of-another-network",
@@ -137,6 +137,6 @@ LOOPBACK = (
         CLIENT,
         "announced.network != ours:",
         'announced.network == "":',
-        (f"{ANNOUNCED}::test_files_that_are_no_announcement",),
+        (f"{ANNOUNCED}::test_invalid_announcement_files",),
     ),
 )

@@ -263,7 +263,7 @@ class BrokerBench:
             self._stage.broker.start()
 
     def _partitions(self, count: int) -> list[Victim]:
-        """Each alone in a directory, apart from the metadata, whose loss stops a broker, and from the broker's topics."""
+        """Each alone in a directory, apart from the metadata, whose loss stops a broker, and the broker's topics."""
         broker = self._stage.broker
         first = self._new_topic("first")
         Victim(self._stage, first).write()  # creates the broker's own topics
