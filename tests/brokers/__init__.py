@@ -1,1 +1,1 @@
-"""Real brokers on what cleanerd left: they start, clients read what they should, open producers go on."""
+"""Real brokers on cleaned logs: they start, clients read the right records, open producers continue."""

@@ -1,4 +1,4 @@
-"""What was seen in each step of the lifecycle: facts, no judgement."""
+"""Observations of every step of the lifecycle: facts without assertions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Uncleaned:
-    """All is written, nothing is cleaned."""
+    """After writing, before any cleaning."""
 
     reading: Reading
     expected: Mapping[Partition, tuple[Record, ...]]
@@ -33,7 +33,10 @@ class Control:
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """A ``clean``: the files before and after, and what the model says must go; ``ends`` are the bounds to expect."""
+    """A ``clean``: the files before and after, and the records that the model removes.
+
+    ``ends`` are the expected limits.
+    """
 
     run: Run
     before: Files
@@ -46,11 +49,11 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What clients and the broker's log showed after a start, and what had to be seen.
+    """Observations by clients and in the broker's log after a start, and the expected ones.
 
-    ``expected_times`` comes from the records, ``searched`` from Kafka's way of searching what lies on the disk.
-    ``producer_ids`` are (id, epoch) by writer over all partitions, ``sequences`` those of ``rd-idle``'s batches in its
-    partitions, ``problems`` whatever producers reported.
+    ``expected_times`` comes from the records, ``searched`` from Kafka's search applied to the files. ``producer_ids``
+    are (id, epoch) by writer over all partitions, ``sequences`` those of ``rd-idle``'s batches in its partitions,
+    ``problems`` any errors of producers.
     """
 
     log_text: str
@@ -89,7 +92,7 @@ class Crash:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """Kafka's own cleaner went on from where we stopped."""
+    """Kafka's own cleaner continued from cleanerd's checkpoint."""
 
     started_at: Mapping[Partition, int]
     ended_at: Mapping[Partition, int]

@@ -1,4 +1,4 @@
-"""One lifecycle a release."""
+"""One lifecycle per release."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="package", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def lifecycle(request: pytest.FixtureRequest) -> Iterator[Lifecycle]:
-    """The lifecycle of a release; its steps run when a test asks for them."""
+    """The lifecycle of a release; its steps run on demand."""
     jars = fetch(request.param)
     work_dir = Path(tempfile.mkdtemp(prefix=f"lifecycle-{request.param}-"))
     broker = Broker(jars.libs, work_dir / "broker", version=jars.version, log_dirs=2, properties=PROPERTIES)

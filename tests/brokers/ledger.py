@@ -1,4 +1,4 @@
-"""What brokers acknowledged, and what of it a cleaning must leave: the rules of compaction over plain lists."""
+"""Acknowledged records, and those that a cleaning must retain: the rules of compaction over plain lists."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """How many records a cleaning must drop, by the names of ``clean --json``."""
+    """The number of records that a cleaning must remove, by the names of ``clean --json``."""
 
     superseded: int
     tombstone: int
@@ -43,10 +43,10 @@ class Dropped:
 
 @dataclass(slots=True)
 class History:
-    """One partition: the records that a consumer must see, ascending, and everything that was ever acknowledged.
+    """One partition: the records that a consumer must see, ascending, and all acknowledged ones.
 
-    ``timed_tombstones`` are the offsets of tombstones that a cleaning has met: their delete horizon is set.
-    ``aborted`` are the records of aborted transactions that lie in the log: only who reads uncommitted sees them.
+    ``timed_tombstones`` are the offsets of tombstones with a delete horizon from an earlier cleaning. ``aborted`` are
+    the records of aborted transactions in the log: only read_uncommitted consumers see them.
     """
 
     visible: list[Record] = field(default_factory=list)
@@ -55,7 +55,7 @@ class History:
     aborted: list[Record] = field(default_factory=list)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take acknowledged records in; acknowledgements may come in any order."""
+        """Add acknowledged records, in any order."""
         for record in records:
             assert record.offset not in self.acknowledged, f"offset {record.offset} was acknowledged twice"
             self.acknowledged[record.offset] = record
@@ -63,9 +63,9 @@ class History:
         self.visible.sort()
 
     def clean(self, end: int, *, tombstones_expire: bool) -> Dropped:
-        """Leave what Kafka's rules leave when everything below ``end`` is cleaned (C-38, C-45).
+        """Apply Kafka's rules for a cleaning of everything below ``end`` (C-38, C-45).
 
-        ``tombstones_expire``: the delete horizons that were set before lie in the past now.
+        ``tombstones_expire``: the existing delete horizons are in the past now.
         """
         newest = {record.key: record.offset for record in self.visible if record.offset < end}
         kept, superseded, expired, keyless = [], 0, 0, 0
@@ -87,11 +87,11 @@ class History:
         return Dropped(superseded, expired, keyless, len(aborted))
 
     def first_at_or_after(self, timestamp_ms: int) -> Record | None:
-        """What ``offsetsForTimes`` answers: the first record, by offset, with that timestamp or a later one."""
+        """The answer of ``offsetsForTimes``: the first record by offset with that timestamp or a later one."""
         return next((record for record in self.visible if record.timestamp_ms >= timestamp_ms), None)
 
     def interesting_times_ms(self, limit: int) -> list[int]:
-        """Times before, at, between and after: those of kept and of dropped records, and their neighbours."""
+        """Times before, at, between and after those of retained and removed records."""
         known = sorted({record.timestamp_ms for record in self.acknowledged.values()})
         step = max(1, len(known) * 3 // limit)
         around = {time + shift for time in known[::step] for shift in (-1, 0, 1)}

@@ -1,7 +1,7 @@
-"""One broker's lifecycle, once a release: written, cleaned, read, killed, cleaned, cleaned by Kafka, cleaned again.
+"""One broker's lifecycle per release: written, cleaned, read, killed, cleaned, cleaned by Kafka, cleaned again.
 
-Every step needs the one before it and leaves a frozen account of what was seen; the tests judge the accounts, in any
-order. A step that failed fails in every test that needs it, with the same error.
+Every step needs the previous one and returns a frozen record of its observations; the tests check these in any order. A
+step that failed fails in every test that needs it, with the same error.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ PROPERTIES: Final = {
     "log.flush.offset.checkpoint.interval.ms": "300",
     "replica.high.watermark.checkpoint.interval.ms": "300",
     "auto.create.topics.enable": "false",
-    # Without effect on topics with a ratio of 1; quick when the ratio is taken away.
+    # no effect on topics with a ratio of 1; fast once that ratio is removed
     "log.cleaner.backoff.ms": "200",
-    # A broker that was killed is let in again when its last session has ended.
+    # the controller accepts a killed broker again when its last session has ended
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
 }
-"""What the lifecycle's brokers are started with, besides the properties of a small node."""
+"""Properties of the lifecycle's brokers besides those of a small node."""
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 FORCED: Final = ("--yes", "--force")
-"""No question, and whatever the ratio: the topics' ratio of 1 keeps the broker's own cleaner away, and ours."""
+"""Without confirmation and whatever the ratio: the topics' ratio of 1 stops the broker's own cleaner, and cleanerd."""
 TIMES: Final = 60
-"""About so many different times are asked of each partition."""
+"""Approximate number of different times to query per partition."""
 
 
 class Lifecycle:
@@ -96,7 +96,7 @@ class Lifecycle:
 
     @Step
     def control(self) -> Control:
-        """Restart without cleaning: what the broker complains about anyway. Then stop, ready to be cleaned."""
+        """Restart without cleaning, to see the broker's usual warnings. Then stop, ready to be cleaned."""
         _ = self.written
         self.broker.stop()
         self.broker.start()
@@ -112,7 +112,7 @@ class Lifecycle:
 
     @Step
     def cleaned(self) -> Cleaning:
-        """Clean the stopped broker's directories; a copy of them as they were before is kept."""
+        """Clean the stopped broker's directories; a copy of the originals is kept."""
         _ = self.eligible
         for log_dir in self.broker.log_dirs:
             shutil.copytree(log_dir, self.copies / log_dir.name)
@@ -127,7 +127,7 @@ class Lifecycle:
 
     @Step
     def continued(self) -> Seen:
-        """The producers that were open all the time go on."""
+        """The producers that were open all the time continue."""
         _ = self.restarted
         self._write_everywhere(120)
         return self._scan()
@@ -145,12 +145,12 @@ class Lifecycle:
 
     @Step
     def crashed(self) -> Crash:
-        """Kill the broker while the last segments are not flushed, clean what lies below the recovery points."""
+        """Kill the broker before it flushes the last segments, and clean below the recovery points."""
         _ = self.beside
         noted = {log_dir: (log_dir / RECOVERY_POINTS).read_bytes() for log_dir in self.broker.log_dirs}
         self._write_everywhere(80)
         self.broker.kill()
-        # As if it had been killed a moment earlier: whether the last points were noted is chance, that these are, not.
+        # As if killed a moment earlier: it is random whether the last points were stored, but these were not.
         for log_dir, content in noted.items():
             (log_dir / RECOVERY_POINTS).write_bytes(content)
         before = self._files()
@@ -158,7 +158,7 @@ class Lifecycle:
         changed = before != self._files()
         recovery_points = checkpoint(self.broker.log_dirs, RECOVERY_POINTS)
         cleaning = self._clean("--unclean")
-        # The producers' state must come from the batches alone: snapshots say more than those may hold (VERIFY-18).
+        # The producers' state must come from the batches alone: snapshots may contain more (VERIFY-18).
         for partition in topics.CLEANED:
             for snapshot in self._directory(partition).glob("*.snapshot"):
                 snapshot.unlink()
@@ -166,7 +166,7 @@ class Lifecycle:
 
     @Step
     def recovered(self) -> Seen:
-        """Start after the crash; every acknowledged record is there or superseded, and the producers go on."""
+        """Start after the crash; every acknowledged record exists or is superseded, and the producers continue."""
         _ = self.crashed
         self.broker.start()
         self._write_everywhere(80)
@@ -174,7 +174,7 @@ class Lifecycle:
 
     @Step
     def taken_over(self) -> TakeOver:
-        """The topics get a low ratio, and Kafka's own cleaner cleans them; then it is kept off again."""
+        """The topics get a low ratio, and Kafka's own cleaner cleans them; then it is stopped again."""
         _ = self.recovered
         ends = {p: segment_bases(self._directory(p))[-1] for p in topics.CLEANED}
         started_at = self._cleaner_checkpoint()
@@ -195,7 +195,7 @@ class Lifecycle:
 
     @property
     def after_kafka(self) -> Seen:
-        """What was seen after Kafka's own cleaner."""
+        """Observations after Kafka's own cleaner."""
         return self.taken_over.seen
 
     @Step
@@ -214,11 +214,11 @@ class Lifecycle:
         self._write_everywhere(80)
         return self._scan()
 
-    # ---- what steps are made of ----
+    # ---- parts of the steps ----
 
     @property
     def copies(self) -> Path:
-        """The log directories as they were before the first cleaning."""
+        """The log directories before the first cleaning."""
         return self.work_dir / "copies"
 
     def _open_writers(self) -> None:
@@ -245,7 +245,7 @@ class Lifecycle:
             self._write("rd-none", partition, self.drafts.make(150, "rd-none", keyless=0.3))
 
     def _write_idle(self) -> None:
-        """A producer writes one record that stays, then one that another producer supersedes, and falls silent."""
+        """A producer writes a retained record, then one that another producer supersedes, and then stops writing."""
         for partition in topics.IDLE.names:
             for key in (b"stays", b"goes"):
                 self._write("rd-idle", partition, [self.drafts.draft(key, "rd-idle")])
@@ -293,7 +293,7 @@ class Lifecycle:
         return cleanerd(command, self.broker.log_dirs, self.state_dir, *options)
 
     def _clean(self, *options: str) -> Cleaning:
-        """Clean with force; the histories follow, up to the bounds that the directories themselves show."""
+        """Clean with force and update the histories, up to the limits that the directories show."""
         before = self._files()
         ends = self._expected_ends()
         run = self._cleanerd("clean", *FORCED, *options)
@@ -307,7 +307,7 @@ class Lifecycle:
         return Cleaning(run, before, self._files(), ends, dropped, self._cleaner_checkpoint(), idle)
 
     def _expected_ends(self) -> dict[Partition, int]:
-        """The start of the segment that holds the lowest of active base, high watermark and recovery point (C-05)."""
+        """The start of the segment with the lowest of active base, high watermark and recovery point (C-05)."""
         limits = [checkpoint(self.broker.log_dirs, name) for name in (RECOVERY_POINTS, HIGH_WATERMARKS)]
         ends = {}
         for partition in topics.CLEANED:
@@ -317,7 +317,7 @@ class Lifecycle:
         return ends
 
     def _scan(self) -> Seen:
-        """Read everything with both libraries, and ask for times."""
+        """Read everything with both libraries, and query offsets by time."""
         bootstrap = self.broker.bootstrap
         times = {
             partition: history.interesting_times_ms(TIMES)
@@ -371,7 +371,7 @@ class Lifecycle:
         return {writer: frozenset(ids) for writer, ids in found.items()}
 
     def _wait_for_checkpoints(self) -> None:
-        """Until the broker has noted that everything below the active segments is flushed and replicated.
+        """Wait until the broker has stored that everything below the active segments is flushed and replicated.
 
         3.9 does so for the first time 30 s after its start.
         """

@@ -1,4 +1,4 @@
-"""A step of a lifecycle, run once."""
+"""A step of a lifecycle that runs once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Step(Generic[T]):
-    """Runs once; later readers get the same account, or the same error."""
+    """Runs once; later readers get the same result, or the same error."""
 
     def __init__(self, run: Callable[[Any], T]) -> None:
         self._run = run

@@ -1,4 +1,4 @@
-"""Transactions whose end the coordinator has answered, and whose markers it writes afterwards."""
+"""Transactions whose end the coordinator has confirmed, and whose markers it writes afterwards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def wait_until_ended(bootstrap: str, partition: Partition) -> None:
-    """Until no transaction is open in a partition: who reads what is committed reads up to its end."""
+    """Wait until no transaction is open in a partition, so that read_committed consumers read up to its end."""
     name = TopicPartition(partition.topic, partition.number)
     consumers = [
         Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation})

@@ -1,4 +1,4 @@
-"""What lies on a broker's disks, what it says in its log, and cleanerd run on it as a user would."""
+"""The files on a broker's disks, its log, and cleanerd run on it like a user."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _LINES: Final = (
     re.compile(r"^\[[^\]]+\] \[[^\]]*\] (?P<level>WARN|ERROR) (?P<logger>\S+) - (?P<message>.*)$", re.MULTILINE),
     re.compile(r"^\[[^\]]+\] (?P<level>WARN|ERROR|FATAL) (?P<message>.*) \((?P<logger>\S+)\)$", re.MULTILINE),
 )
-# A client or the broker's own channels lost or seek a connection: nothing that a log directory could cause.
+# A client or the broker's own channels lost or seek a connection: not caused by a log directory.
 _NETWORK: Final = ("clients.NetworkClient", "NodeToControllerRequestThread", "kafka.raft.", "org.apache.kafka.raft.")
 _ELSEWHERE: Final = (
     *_NETWORK,
     "org.apache.kafka.controller.EventPerformanceMonitor",  # the machine was slow
-    "controller event queue overloaded",  # so it was here
-    "apiKey=CONTROLLER_REGISTRATION",  # the controller's own, at a start: it is asked before it leads, and asked again
-    "RegistrationResponseHandler: channel manager timed out",  # the same, of who asks: the machine was slow
+    "controller event queue overloaded",  # likewise
+    "apiKey=CONTROLLER_REGISTRATION",  # the controller's own, at a start: a request before it leads, which is repeated
+    "RegistrationResponseHandler: channel manager timed out",  # the same on the requesting side: the machine was slow
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One call of the command line. ``document`` is what it printed with ``--json`` (None: it printed nothing)."""
+    """One command. ``document`` is its JSON output (None: it printed nothing)."""
 
     exit_code: int
     document: dict[str, Any] | None
@@ -58,7 +58,7 @@ class Run:
 
 
 def aged(age_ms: int) -> tuple[str, str]:
-    """The program of a cleanerd to which metadata of ``age_ms`` are old enough to count, and clocks differ by less."""
+    """A cleanerd for which metadata of age ``age_ms`` are old enough, and which assumes smaller clock differences."""
     lines = (
         "import sys",
         "from cleanerd.cli.main import run",
@@ -70,7 +70,7 @@ def aged(age_ms: int) -> tuple[str, str]:
 
 
 AGED: Final = aged(0)
-"""cleanerd as it is once the metadata of a running broker are old enough to count."""
+"""cleanerd once the metadata of a running broker are old enough."""
 
 
 def cleanerd(
@@ -80,7 +80,7 @@ def cleanerd(
     *options: str,
     program: Sequence[str] = ("-m", "cleanerd"),
 ) -> Run:
-    """Run ``cleanerd VERB LOG_DIR... --json``. Nothing is said about topics: those are found on the disk."""
+    """Run ``cleanerd VERB LOG_DIR... --json`` without topic settings: it reads those from the disk."""
     command = [sys.executable, *program, subcommand, *map(str, log_dirs), "--json"]
     settings = {"cleanerd.state.dir": str(state_dir), "cleanerd.disk.reserve": "16MiB"}
     done = subprocess.run(
@@ -94,7 +94,7 @@ def cleanerd(
 
 
 def directory_of(log_dirs: Iterable[Path], partition: Partition) -> Path:
-    """Where the partition lies."""
+    """The partition's directory."""
     found = [log_dir / str(partition) for log_dir in log_dirs if (log_dir / str(partition)).is_dir()]
     assert len(found) == 1, (partition, found)
     return found[0]
@@ -106,9 +106,9 @@ def segment_bases(directory: Path) -> list[int]:
 
 
 def names_ending(directories: Iterable[Path], *endings: str) -> list[str]:
-    """Paths of the files and directories below ``directories`` whose names end so.
+    """Paths of files and directories below ``directories`` whose names end so.
 
-    The broker renames and deletes meanwhile: a directory that is gone when its turn comes has nothing in it.
+    The broker renames and deletes meanwhile: a directory that has disappeared counts as empty.
     """
     return [
         os.path.join(parent, name)
@@ -120,7 +120,7 @@ def names_ending(directories: Iterable[Path], *endings: str) -> list[str]:
 
 
 def checkpoint(log_dirs: Iterable[Path], name: str) -> dict[Partition, int]:
-    """A checkpoint file of all log directories together; the broker replaces it as a whole, so it is read whole."""
+    """A checkpoint file of all log directories together; the broker replaces it atomically, so it is read at once."""
     entries: dict[TopicPartition, int] = {}
     for log_dir in log_dirs:
         path = log_dir / name
@@ -130,9 +130,9 @@ def checkpoint(log_dirs: Iterable[Path], name: str) -> dict[Partition, int]:
 
 
 def complaints(log_text: str) -> frozenset[str]:
-    """The kinds of warnings and errors in a broker's log; numbers, paths and ids left out.
+    """The kinds of warnings and errors in a broker's log, without numbers, paths and ids.
 
-    What tells of the network or of a slow machine is left out as well.
+    Messages about the network or a slow machine are left out as well.
     """
     kinds = set()
     for pattern in _LINES:
@@ -151,7 +151,7 @@ def errors(log_text: str) -> list[str]:
 
 
 def error_lines(log_text: str) -> list[str]:
-    """Every line that says ERROR, in whatever shape; one of log4j about its own start and a slow machine left out."""
+    """Every line with ERROR, in any format, except log4j's about its own start and those of a slow machine."""
     return [
         line
         for line in log_text.splitlines()
@@ -160,7 +160,7 @@ def error_lines(log_text: str) -> list[str]:
 
 
 def open_files(process: int) -> list[str]:
-    """What a process has open; it closes some of it meanwhile."""
+    """Open files of a process; it closes some meanwhile."""
     found = []
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         with suppress(FileNotFoundError):
@@ -177,11 +177,10 @@ def wait_until(what: str, condition: Callable[[], bool], seconds: float = PATIEN
 
 
 def kafka_searches(directory: Path, time_ms: int) -> int | None:
-    """What a broker answers for ``time_ms``, worked out from the batches on its disk.
+    """The broker's answer for ``time_ms``, computed from the batches on its disk.
 
-    It looks into the first segment whose largest batch timestamp is not below ``time_ms`` and into no other. A batch
-    that a cleaning left without records still counts there, and for a file of 0 bytes its modification time does; so
-    the answer can be that there is none.
+    It searches only the first segment whose largest batch timestamp is not below ``time_ms``. A batch without records
+    still counts there, and for a file of 0 bytes its modification time does; so the answer may be none.
     """
     for base, batches in read_segments(directory).items():
         if not batches and (directory / file_name(base, SEGMENT_SUFFIX)).stat().st_mtime_ns // 1_000_000 >= time_ms:
@@ -192,9 +191,9 @@ def kafka_searches(directory: Path, time_ms: int) -> int | None:
 
 
 def sequences(directory: Path, writer: str) -> list[tuple[int, int, int, int]]:
-    """Producer id, epoch, base sequence and number of records of each batch of ``writer`` in a partition, ascending.
+    """Producer id, epoch, base sequence and number of records of every batch of ``writer`` in a partition, ascending.
 
-    Values begin with their writer's name; batches that were emptied are known by the producer id of the others.
+    Values begin with their writer's name; emptied batches are found by the producer id of the others.
     """
     batches = [batch for found in read_segments(directory).values() for batch in found]
     ids = {

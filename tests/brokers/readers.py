@@ -1,4 +1,4 @@
-"""Two client libraries that share no code, each read from the beginning to the end."""
+"""Two client libraries without common code, each reading from the beginning to the end."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _NO_OFFSET: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One partition as a consumer saw it from its beginning.
+    """One partition as a consumer read it from the beginning.
 
-    ``end`` is where the client says that it has reached the end, ``position`` what it would fetch or commit next.
+    ``end`` is the end that the client reports, ``position`` the offset that it would fetch or commit next.
     """
 
     records: tuple[Record, ...]
@@ -163,7 +163,7 @@ def _py_record(record: Any) -> Record:
 
 
 def times_with_librdkafka(bootstrap: str, times: Times, isolation: str = "read_committed") -> Answers:
-    """``offsets_for_times``; None where there is no such record below where a reader of that ``isolation`` ends."""
+    """``offsets_for_times``; None if there is no such record below the reader's end at that ``isolation``."""
     consumer = _rd_consumer(bootstrap, [], isolation)
     try:
         answers: Answers = {partition: [] for partition in times}
@@ -193,6 +193,6 @@ def times_with_kafka_python(bootstrap: str, times: Times) -> Answers:
 
 
 def _rounds(times: Times) -> list[dict[Partition, int]]:
-    """The i-th question of every partition in one request: a request may name a partition once."""
+    """The i-th time of every partition in one request: a request may name a partition once."""
     longest = max(len(requested) for requested in times.values())
     return [{p: requested[i] for p, requested in times.items() if i < len(requested)} for i in range(longest)]

@@ -1,4 +1,4 @@
-"""``cleanerd clean`` on a real broker's directories: what it finds there by itself, touches, refuses and reports."""
+"""``cleanerd clean`` on a real broker's directories: which files it finds, changes, refuses and reports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_plan_beside_the_running_broker(lifecycle: Lifecycle) -> None:
 
 
 def test_clean_beside_the_running_broker(lifecycle: Lifecycle) -> None:
-    """S-10: the broker's lock is respected; nothing at all changes."""
+    """S-10: cleanerd respects the broker's lock, and no file changes."""
     assert lifecycle.beside.refused.exit_code == REFUSED
     assert lifecycle.beside.refused.document["partitions"] == []
     assert {error["exit_code"] for error in lifecycle.beside.refused.document["errors"]} == {REFUSED}
@@ -51,7 +51,7 @@ def test_clean_beside_the_running_broker(lifecycle: Lifecycle) -> None:
 
 
 def test_the_ratio_of_the_topic_counts(lifecycle: Lifecycle) -> None:
-    """C-11: strictly above; a ratio of 1, which keeps the broker's cleaner away, is never exceeded."""
+    """C-11: strictly above; a ratio of 1, which stops the broker's cleaner, is never exceeded."""
     run = lifecycle.eligible
     assert run.exit_code == 0
     for partition in topics.CLEANED:
@@ -60,7 +60,7 @@ def test_the_ratio_of_the_topic_counts(lifecycle: Lifecycle) -> None:
 
 
 def check_reported(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> None:
-    """The report says what the model of the rules says."""
+    """The report equals the model of the rules."""
     for partition in partitions:
         entry, dropped = cleaning.run.partitions[partition], cleaning.dropped[partition]
         if entry["outcome"] == "skipped":
@@ -86,7 +86,7 @@ def check_untouched(cleaning: Cleaning, partitions: tuple[Partition, ...]) -> No
 
 
 def test_first_cleaning(lifecycle: Lifecycle) -> None:
-    """Both directories; every codec; most records go; the numbers are those of the model."""
+    """Both directories; every codec; most records are removed; the figures are those of the model."""
     cleaning = lifecycle.cleaned
     assert cleaning.run.exit_code == 0, cleaning.run.stderr
     check_reported(cleaning, topics.CLEANED)
@@ -101,7 +101,7 @@ def test_first_cleaning(lifecycle: Lifecycle) -> None:
     check_untouched(cleaning, topics.PLAIN.names)
 
 
-def test_aborted_records_go(lifecycle: Lifecycle) -> None:
+def test_aborted_records_are_removed(lifecycle: Lifecycle) -> None:
     """R192-3: they leave the disk; the broker restarts and reads without them (test_clients)."""
     for cleaning in (lifecycle.cleaned, lifecycle.crashed.cleaning):
         entry = cleaning.run.partitions[topics.TRANSACTIONAL.names[0]]
@@ -110,8 +110,8 @@ def test_aborted_records_go(lifecycle: Lifecycle) -> None:
         assert not set(topics.PLAIN.names) & set(cleaning.run.partitions)
 
 
-def test_nothing_is_left_behind(lifecycle: Lifecycle) -> None:
-    """No staging directory, no unfinished replacement, no segment whose index is missing."""
+def test_no_files_are_left(lifecycle: Lifecycle) -> None:
+    """No staging directory, no unfinished swap, no segment without its index."""
     for cleaning in (lifecycle.cleaned, lifecycle.crashed.cleaning):
         for partition, files in cleaning.after.items():
             names = {Path(name).name for name in files}
@@ -122,7 +122,7 @@ def test_nothing_is_left_behind(lifecycle: Lifecycle) -> None:
 
 
 def test_dozens_of_wiped_segments_become_few(lifecycle: Lifecycle) -> None:
-    """D-02: no run of segments without records; U-13: one header for all of them, not one each."""
+    """D-02: no run of segments without records; U-13: one header for all of them, not one per segment."""
     entry = lifecycle.cleaned.run.partitions[topics.WIPED.names[0]]
     assert entry["segments_before"] > 25
     assert entry["records_kept"] < 10
@@ -132,7 +132,7 @@ def test_dozens_of_wiped_segments_become_few(lifecycle: Lifecycle) -> None:
 def test_last_batch_of_an_open_producer_is_emptied(lifecycle: Lifecycle) -> None:
     """C-39.1: its record is superseded by another producer's, the batch with the last sequence stays.
 
-    U-26: a batch before it stays for its record, so a state rebuilt without the last one would ask for its sequence.
+    U-26: an earlier batch stays for its record, so a state rebuilt without the last one would expect its sequence.
     """
     first = [(sequence, count) for _, _, sequence, count in lifecycle.cleaned.idle]
     assert first == [(0, 1), (1, 0)]
@@ -141,7 +141,7 @@ def test_last_batch_of_an_open_producer_is_emptied(lifecycle: Lifecycle) -> None
 
 
 def test_after_a_crash_nothing_is_cleaned_without_the_option(lifecycle: Lifecycle) -> None:
-    """C-86: without the broker's marker of a clean stop every partition is skipped, with the way out."""
+    """C-86: without the broker's clean shutdown file every partition is skipped, with the remedy."""
     skipped = lifecycle.crashed.skipped
     assert skipped.exit_code == 0
     for partition in topics.CLEANED:
@@ -152,7 +152,7 @@ def test_after_a_crash_nothing_is_cleaned_without_the_option(lifecycle: Lifecycl
 
 
 def test_after_a_crash_only_below_the_recovery_point(lifecycle: Lifecycle) -> None:
-    """S-27: what was not flushed is not touched, and what was flushed is cleaned."""
+    """S-27: unflushed data is untouched, and flushed data is cleaned."""
     cleaning = lifecycle.crashed.cleaning
     check_reported(cleaning, topics.CLEANED)
     check_untouched(cleaning, topics.PLAIN.names)
@@ -172,7 +172,7 @@ def test_after_a_crash_only_below_the_recovery_point(lifecycle: Lifecycle) -> No
 
 @pytest.mark.long
 def test_third_cleaning(lifecycle: Lifecycle) -> None:
-    """After Kafka's own cleaner has worked on the log, too."""
+    """Also after a cleaning by Kafka's own cleaner."""
     cleaning = lifecycle.cleaned_again
     assert cleaning.run.exit_code == 0
     check_reported(cleaning, topics.CLEANED)
@@ -182,7 +182,7 @@ def test_third_cleaning(lifecycle: Lifecycle) -> None:
 
 
 def test_files_keep_the_brokers_user(lifecycle: Lifecycle, tmp_path: Path) -> None:
-    """S-11, S-60: cleaned by root, everything still belongs to the user that the broker runs as, with its modes."""
+    """S-11, S-60: cleaned by root, every file still belongs to the broker's user, with its mode."""
     _ = lifecycle.cleaned
     try:
         shutil.chown(tmp_path, NOBODY, NOBODY)
@@ -202,7 +202,7 @@ def test_files_keep_the_brokers_user(lifecycle: Lifecycle, tmp_path: Path) -> No
     assert [entry["outcome"] for entry in run.partitions.values()].count("cleaned") == len(topics.CLEANED)
     paths = [path for log_dir in log_dirs for path in [log_dir, *log_dir.rglob("*")]]
     made = {path.relative_to(tmp_path) for path in paths if str(path) not in before}
-    # An output may take in aborted transactions where its first source had none.
+    # an output may include aborted transactions where its first source had none
     made = {
         path for path in made if (path.parent.name, path.suffix) != (str(topics.TRANSACTIONAL.names[0]), ".txnindex")
     }

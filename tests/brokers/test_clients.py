@@ -1,4 +1,4 @@
-"""What brokers and clients make of the result: they start, read, seek by time, and go on producing."""
+"""Brokers and clients on the result: they start, read, seek by time, and produce."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ OPEN_PRODUCERS = ("rd-none", "rd-gzip", "rd-snappy", "rd-lz4", "rd-zstd", "rd-id
 
 @pytest.fixture(params=STEPS)
 def seen(lifecycle: Lifecycle, request: pytest.FixtureRequest) -> Seen:
-    """What was seen after a start."""
+    """Observations after a start."""
     found: Seen = getattr(lifecycle, request.param)
     return found
 
 
 @pytest.mark.long
 def test_the_broker_has_nothing_to_complain_about(lifecycle: Lifecycle, seen: Seen) -> None:
-    """U-27: it says that it has started; it warns of nothing that it does not warn of without a cleaning."""
+    """U-27: it reports its start, and warns of nothing that it would not warn of without a cleaning."""
     assert STARTED in seen.log_text
     assert seen.complaints - lifecycle.control.complaints == set()
 
 
-def test_before_cleaning_readers_see_all_that_was_acknowledged(lifecycle: Lifecycle) -> None:
-    """U-26: the histories that everything is compared with are right to begin with."""
+def test_before_cleaning_readers_see_all_acknowledged_records(lifecycle: Lifecycle) -> None:
+    """U-26: the histories, the reference of all comparisons, are right before the first cleaning."""
     for partition, read in lifecycle.written.reading.partitions.items():
         assert list(read.records) == list(lifecycle.written.expected[partition]), partition
         assert len(read.records) > 100
 
 
 @pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
-def test_readers_see_exactly_what_the_rules_leave(seen: Seen, client: str) -> None:
-    """Offsets, times, keys, values and headers; and no error, not even after dozens of wiped segments (D-02)."""
+def test_readers_see_exactly_the_retained_records(seen: Seen, client: str) -> None:
+    """Offsets, times, keys, values and headers; and no error, not even after dozens of empty segments (D-02)."""
     reading = seen.readings[client]
     assert reading.errors == ()
     assert set(reading.partitions) == set(topics.PARTITIONS if client == "librdkafka" else topics.READ_BY_BOTH)
@@ -58,10 +58,10 @@ def test_readers_see_exactly_what_the_rules_leave(seen: Seen, client: str) -> No
 
 @pytest.mark.parametrize("client", ["librdkafka", "kafka-python"])
 def test_positions_reach_the_end(seen: Seen, client: str) -> None:
-    """VERIFY-13: a consumer gets past everything that was emptied; no lag is left."""
+    """VERIFY-13: a consumer gets past all emptied batches; no lag is left."""
     for partition, read in seen.readings[client].partitions.items():
         assert read.end == read.high_watermark, partition
-        # A transaction's end marker is the last thing in its log: librdkafka's position is that of the last record.
+        # a transaction's marker is the last entry of its log: librdkafka's position is that of the last record
         if client == "kafka-python" or partition.topic != topics.TRANSACTIONAL.name:
             assert read.position == read.high_watermark, partition
 
@@ -70,8 +70,8 @@ def test_positions_reach_the_end(seen: Seen, client: str) -> None:
 def test_offsets_for_times(seen: Seen, client: str) -> None:
     """The first record with that timestamp or a later one.
 
-    Or none, as after Kafka's own cleaner, where the broker stops its search at a segment whose largest timestamp is
-    that of a batch without records.
+    Or none, as after Kafka's own cleaner: the broker stops its search at a segment whose largest timestamp is that of a
+    batch without records.
     """
     answered = 0
     for partition, answers in seen.times[client].items():
@@ -89,7 +89,7 @@ def test_offsets_for_times(seen: Seen, client: str) -> None:
 
 @pytest.mark.parametrize("step", ["restarted", "continued", "recovered"])
 def test_times_beyond_wiped_segments(lifecycle: Lifecycle, step: str) -> None:
-    """Where Kafka's own cleaner leaves dozens of segments that end the search, ours leaves one with the answer."""
+    """Kafka's cleaner leaves dozens of segments that end the search; cleanerd leaves one with the answer."""
     partition = topics.WIPED.names[0]
     seen: Seen = getattr(lifecycle, step)
     assert sum(offset is not None for offset in seen.expected_times[partition]) > 20, "U-26"
@@ -97,7 +97,7 @@ def test_times_beyond_wiped_segments(lifecycle: Lifecycle, step: str) -> None:
         assert answers[partition] == seen.expected_times[partition]
 
 
-def test_open_producers_go_on(lifecycle: Lifecycle, seen: Seen) -> None:
+def test_open_producers_continue(lifecycle: Lifecycle, seen: Seen) -> None:
     """VERIFY-18: same id, same epoch, no error, over clean stops, a crash, cleanings and lost snapshots."""
     assert all(problems == () for problems in seen.problems.values()), seen.problems
     for producer in OPEN_PRODUCERS:
@@ -110,14 +110,14 @@ def test_open_producers_go_on(lifecycle: Lifecycle, seen: Seen) -> None:
     assert ascending == sorted(set(ascending)), "a sequence was begun again"
 
 
-def test_the_silent_producer_has_gone_on(lifecycle: Lifecycle) -> None:
-    """C-39.1, U-26: it wrote again after the cleaning, and again after the crash, each time where it had stopped."""
+def test_the_silent_producer_continued(lifecycle: Lifecycle) -> None:
+    """C-39.1, U-26: it wrote again after the cleaning and after the crash, each time with the next sequence."""
     assert [s for _, _, s, _ in lifecycle.continued.sequences] == [0, 1, 2, 3]
     assert [s for _, _, s, _ in lifecycle.recovered.sequences] == [0, 2, 3, 4, 5]
 
 
-def test_kafkas_own_cleaner_goes_on_from_our_checkpoint(lifecycle: Lifecycle) -> None:
-    """VERIFY-9, U-10: it starts where we stopped, for every partition, and what is left is right."""
+def test_kafkas_own_cleaner_continues_from_cleanerds_checkpoint(lifecycle: Lifecycle) -> None:
+    """VERIFY-9, U-10: it starts at cleanerd's checkpoint, for every partition, and the result is right."""
     taken = lifecycle.taken_over
     assert taken.started_at == {**taken.started_at, **lifecycle.crashed.cleaning.ends}
     for partition, start in taken.started_at.items():

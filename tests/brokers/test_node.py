@@ -1,4 +1,4 @@
-"""What counts as a complaint of a broker: a slow machine and its network do not, and nothing else is passed over."""
+"""Complaints of a broker: messages about a slow machine or network do not count, all others do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SLOW = (
     "kafka.server.ControllerRegistrationManager - [ControllerRegistrationManager id=1 incarnation=hBplGk9xScKuP6sOE] "
     "RegistrationResponseHandler: channel manager timed out before sending the request."
 )
-"""The controller of a node registers with itself, and asks again; seen at starts that took longer than a minute."""
+"""The controller of a node registers with itself, and retries; seen at starts that took longer than a minute."""
 
 
 def test_a_slow_start() -> None:
-    """U-27: it failed tests that ask for any error, at a load of 30."""
+    """U-27: at a load of 30 it failed tests that allow no error."""
     assert error_lines(SLOW) == errors(SLOW) == []
 
 
@@ -27,6 +27,6 @@ def test_a_slow_start() -> None:
     ],
 )
 def test_log_lines_of_one_class_are_alike(line: str) -> None:
-    """U-27: another word of the same class, and the same words of another."""
+    """U-27: another message of the same class, and the same message of another class."""
     assert error_lines(line) == [line]
     assert len(errors(line)) == 1

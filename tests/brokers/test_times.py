@@ -1,4 +1,4 @@
-"""Search by time in what a cleaning leaves, beside what Kafka's own cleaner leaves of the same log."""
+"""Search by time in the results of cleanerd and of Kafka's own cleaner for the same log."""
 
 from __future__ import annotations
 

@@ -60,7 +60,10 @@ def transactions(producer: Transactional, drafts: Drafts, history: History, coun
 
 
 def test_transactions(tmp_path: Path) -> None:
-    """R192-1, R192-3, S-04: the producer goes on; both kinds of readers see what is right; what hangs, stays."""
+    """R192-1, R192-3, S-04: the producer continues; readers of both isolation levels are right.
+
+    The hanging transaction stays.
+    """
     jars = fetch("4.3")
     broker = Broker(jars.libs, tmp_path / "broker", version=jars.version)
     drafts = Drafts(random.Random(77))

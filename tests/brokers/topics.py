@@ -26,7 +26,7 @@ RATIO: Final = "min.cleanable.dirty.ratio"
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic: its configuration beyond the common one, and whether (and how fast) tombstones go."""
+    """A topic: its settings beyond the common ones, and whether (and how fast) tombstones expire."""
 
     name: str
     partitions: int = 1
@@ -41,14 +41,14 @@ class Topic:
 
 
 KEYLESS: Final = Topic("keyless", config=(("cleanup.policy", "delete"),))
-"""Compacted topics refuse records without key, so it becomes compacted after they were written."""
+"""Compacted topics refuse records without a key, so it becomes compacted after the writes."""
 MIXED: Final = Topic("mixed", partitions=2)
-"""Partition 0 holds batches of every codec, partition 1 those that kafka-python reads without further libraries."""
+"""Partition 0 has batches of every codec, partition 1 those that kafka-python reads without further libraries."""
 DELETED: Final = Topic("deleted", config=(("delete.retention.ms", "0"),), tombstones_expire=True)
 WIPED: Final = Topic("wiped", segment_bytes=2048)
-"""Dozens of segments in which nothing is left (D-02)."""
+"""Dozens of segments without a retained record (D-02)."""
 IDLE: Final = Topic("idle")
-"""Holds a producer's last batch, fully superseded by another producer (C-39.1)."""
+"""Has a producer's last batch, fully superseded by another producer (C-39.1)."""
 TRANSACTIONAL: Final = Topic("transactional")
 PLAIN: Final = Topic("plain", config=(("cleanup.policy", "delete"),), compacted=False)
 BY_CODEC: Final = {codec: Topic(f"codec-{codec}") for codec in CODECS}
@@ -58,7 +58,7 @@ ORDINARY: Final = (
     Topic("appended", config=(("message.timestamp.type", "LogAppendTime"),)),
     DELETED,
 )
-"""Topics that get the same mixture of records, from one producer each."""
+"""Topics with the same mixture of records, from one producer each."""
 TOPICS: Final = (*ORDINARY, MIXED, KEYLESS, WIPED, IDLE, TRANSACTIONAL, PLAIN)
 PARTITIONS: Final = tuple(partition for topic in TOPICS for partition in topic.names)
 CLEANED: Final = tuple(partition for topic in TOPICS for partition in topic.names if topic.compacted)
@@ -68,13 +68,13 @@ READ_BY_BOTH: Final = tuple(
     for partition in PARTITIONS
     if partition not in {*(BY_CODEC[codec].names[0] for codec in ("snappy", "lz4", "zstd")), MIXED.names[0]}
 )
-"""What kafka-python is asked to read: it needs a library for each of the other codecs."""
+"""Topics for kafka-python: it needs a library for each of the other codecs."""
 TOPIC_OF: Final[Mapping[Partition, Topic]] = {partition: topic for topic in TOPICS for partition in topic.names}
 
 
 def create(bootstrap: str, release: str) -> None:
-    """Create all topics, small segments and dense indexes included; the broker's own cleaner is kept off (U-8)."""
-    # 4.x refuses segment.bytes below 1 MiB and has an internal key instead; 3.9 is the other way round.
+    """Create all topics, with small segments and dense indexes; the broker's own cleaner skips them (U-8)."""
+    # 4.x refuses segment.bytes below 1 MiB and has an internal key instead; 3.9 is the reverse.
     segment_key = "segment.bytes" if release.startswith("3.") else "internal.segment.bytes"
     wanted = [
         NewTopic(

@@ -1,4 +1,4 @@
-"""Producers that stay open while the broker is away, and what they write."""
+"""Producers that stay open while the broker is stopped, and their records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import KafkaError, Message
 
-# librdkafka wants a message to end before its transaction may.
+# librdkafka requires a message's timeout to be shorter than its transaction's
 PATIENCE_MS: Final = int(PATIENCE_SECONDS * 1000)
 SILENT: Final = logging.getLogger("tests.brokers.clients")
 SILENT.disabled = True
@@ -36,20 +36,20 @@ class Draft:
 
 
 class Writer(Protocol):
-    """A producer: what both client libraries have in common here."""
+    """A producer: the common interface of both client libraries."""
 
     name: str
     problems: list[str]
 
     def write(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
-        """Write, wait for all acknowledgements, return what was acknowledged."""
+        """Write, wait for all acknowledgements, return the acknowledged records."""
         ...
 
     def close(self) -> None: ...
 
 
 class Librdkafka:
-    """confluent-kafka, idempotent by default. ``problems``: whatever it reports besides deliveries."""
+    """confluent-kafka, idempotent by default. ``problems``: its errors besides deliveries."""
 
     def __init__(self, name: str, bootstrap: str, **config: Any) -> None:
         self.name = name
@@ -77,10 +77,10 @@ class Librdkafka:
         return acknowledged
 
     def send(self, partition: Partition, draft: Draft, acknowledged: list[Record]) -> None:
-        """Write one record; the acknowledgement is appended to ``acknowledged`` by a later poll or flush."""
+        """Write one record; a later poll or flush appends the acknowledgement to ``acknowledged``."""
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            # Whatever is raised in here would get lost.
+            # exceptions raised in this callback would be lost
             offset = message.offset()
             if error is not None or offset is None:
                 self.problems.append(f"{partition}: {error or 'acknowledged without an offset'}")
@@ -104,13 +104,13 @@ class Librdkafka:
         self._producer.flush(1)
 
     def _complain(self, error: KafkaError) -> None:
-        # That the broker is away for a while is what these tests are about.
+        # an absent broker is the subject of these tests
         if error.fatal() or error.name() not in {"_ALL_BROKERS_DOWN", "_TRANSPORT", "_RESOLVE"}:
             self.problems.append(f"{error.name()}: {error}")
 
 
 class Transactional(Librdkafka):
-    """Every write is one transaction; ``abort`` is one that must never be seen."""
+    """Every write is one transaction; ``abort`` is one that consumers must never see."""
 
     def __init__(self, name: str, bootstrap: str) -> None:
         super().__init__(name, bootstrap, **{"transactional.id": name, "transaction.timeout.ms": PATIENCE_MS})
@@ -133,7 +133,7 @@ class Transactional(Librdkafka):
         return super().write(partition, drafts)
 
     def commit(self) -> None:
-        """Commit what was left open."""
+        """Commit the open transaction."""
         self._producer.commit_transaction(PATIENCE_SECONDS)
 
 
@@ -154,7 +154,7 @@ class KafkaPython:
         )
 
     def write(self, partition: Partition, drafts: Sequence[Draft]) -> list[Record]:
-        # It refuses to write null as a header's value.
+        # it refuses null as a header's value
         drafts = [
             replace(draft, headers=tuple((name, value or b"") for name, value in draft.headers)) for draft in drafts
         ]
@@ -182,7 +182,7 @@ class KafkaPython:
 
 @dataclass(slots=True)
 class Drafts:
-    """Makes up records: few hot keys, some rare ones, deletes, headers, timestamps in no order. Seeded."""
+    """Generates records: few hot keys, some rare ones, deletes, headers, unordered timestamps. Seeded."""
 
     random: random.Random
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
@@ -218,7 +218,7 @@ class Drafts:
         if key is not None and draw() < deletes:
             value = None
         headers: Headers = (("seen-by", b"\x00\xff"), ("none", None)) if draw() < 0.2 else ()
-        # An hour ago, give or take ten minutes: late enough for every clock, in no order.
+        # An hour ago, give or take ten minutes: in the past for every clock, unordered.
         timestamp_ms = self.now_ms - 3_600_000 + self.count + self.random.randrange(-600_000, 600_000)
         return Draft(key, value, timestamp_ms, headers)
 

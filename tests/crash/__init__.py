@@ -1,1 +1,1 @@
-"""Crash states of the swap, judged by Kafka's own loader."""
+"""Crash states of the swap, loaded by Kafka's own loader."""

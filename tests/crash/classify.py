@@ -1,4 +1,4 @@
-"""What a loaded directory is: for every group exactly old or exactly new, new ones first, with indexes that fit."""
+"""Classifies a loaded directory: every group exactly old or exactly new, new ones first, with right indexes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STARTS = ("clean", "unclean, recovery point above", "unclean, recovery point 0")
 
 
 class Swapped(Protocol):
-    """A log of which ascending groups are replaced: ``bases`` of the groups, ``active`` segment's base, log ``end``."""
+    """A log with swapped groups, ascending: ``bases`` of the groups, ``active`` segment's base, log ``end``."""
 
     @property
     def bases(self) -> tuple[int, ...]: ...
@@ -42,19 +42,19 @@ class Swapped(Protocol):
     def end(self) -> int: ...
 
     def log_files(self, swapped: Iterable[int]) -> dict[str, bytes]:
-        """Name to bytes of the segment files when the groups ``swapped`` are new and the others old."""
+        """Segment files by name when the groups ``swapped`` are new and the others old."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``swapped`` are the bases of new groups; ``problem`` is None when the state is right."""
+    """``swapped`` are the bases of new groups; ``problem`` is None if the state is right."""
 
     swapped: tuple[int, ...]
     problem: str | None
 
 
 class Classifier:
-    """Has Kafka load states, and says what became of them."""
+    """Makes Kafka load states, and classifies the results."""
 
     def __init__(self, scenario: Swapped, judge: Judge, workspace: Path) -> None:
         self._scenario = scenario
@@ -68,7 +68,10 @@ class Classifier:
         }
 
     def judged(self, states: Iterable[State], start: str = "clean", *, twice: bool = False) -> Iterator[Verdict]:
-        """Load every state and classify it; with ``twice`` it is loaded once more first (idempotence of a start)."""
+        """Load every state and classify it.
+
+        With ``twice`` it is loaded a second time first (idempotence of a start).
+        """
         chunk: list[State] = []
         for state in states:
             chunk.append(state)
@@ -99,7 +102,7 @@ class Classifier:
         return ToLoad(str(place), clean_shutdown=False, recovery_point=point)
 
     def verdict(self, loaded: Loaded, place: Path, *, exact: bool) -> Verdict:
-        """Classify a directory that Kafka has just loaded. ``exact``: its indexes must be ours to the byte."""
+        """Classify a directory that Kafka has just loaded. ``exact``: its indexes must equal the written ones."""
         if loaded.error is not None:
             return Verdict((), f"not loaded: {loaded.error}: {loaded.message}")
         swapped = self._known.get(loaded.digest)
@@ -115,7 +118,7 @@ class Classifier:
         return Verdict(swapped, self.index_problem(place, swapped, exact=exact))
 
     def index_problem(self, place: Path, swapped: tuple[int, ...], *, exact: bool) -> str | None:
-        """What is wrong with an index of a sealed segment."""
+        """The problem of an index of a closed segment."""
         files = self._scenario.log_files(swapped)
         active = f"{self._scenario.active:020d}"
         for name, expected in files.items():
@@ -139,9 +142,9 @@ class Classifier:
 def _hides_the_same(
     rebuilt: list[tuple[int, int, int]], written: list[tuple[int, int, int]], files: dict[str, bytes]
 ) -> bool:
-    """Of a transaction whose records are all gone a rebuilt index knows nothing: there is nothing to hide.
+    """A rebuilt index lacks a transaction whose records are all gone: there is nothing to hide.
 
-    Nor does it know of a transaction's first records when those are gone: it begins with what is left.
+    If a transaction's first records are gone, its entry begins with the remaining ones.
     """
     found = {last: (producer, first) for producer, first, last in rebuilt}
     for producer, first, last in written:
@@ -152,7 +155,7 @@ def _hides_the_same(
 
 
 def _semantic_problem(name: str, content: bytes, expected: bytes, files: dict[str, bytes]) -> str | None:
-    """A rebuilt index may have other entries; each must be true."""
+    """A rebuilt index may have other entries; each must be right."""
     base, suffix = parse_file_name(name) or (0, "")
     batches = _batches(files[f"{base:020d}.log"])
     if suffix == ".txnindex":
@@ -199,7 +202,7 @@ def _batches(log: bytes) -> list[tuple[int, int, int]]:
 
 
 def swapped_groups(states: Iterable[State], verdicts: Iterable[Verdict]) -> Counter[tuple[int, ...]]:
-    """How often which groups were new; fails on the first state that is neither."""
+    """Counts of the sets of new groups; fails on the first state that is neither."""
     seen: Counter[tuple[int, ...]] = Counter()
     for state, verdict in zip(states, verdicts, strict=True):
         assert verdict.problem is None, f"{verdict.problem}\nfrom {sorted(state.files)}"

@@ -1,4 +1,4 @@
-"""One JVM, one recorded swap for all crash tests."""
+"""One JVM and one recorded swap for all crash tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108 - thousands of tiny directories; a disk
 
 @pytest.fixture
 def workspace() -> Iterator[Path]:
-    """An empty directory in memory where there is one."""
+    """An empty directory in a memory file system, if there is one."""
     directory = Path(tempfile.mkdtemp(prefix="cleanerd-crash-", dir=_MEMORY if _MEMORY.is_dir() else None))
     yield directory
     shutil.rmtree(directory)
@@ -44,5 +44,5 @@ def operations(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def classifier(scenario: Scenario, judge_43: Judge, workspace: Path) -> Classifier:
-    """Kafka's loader with an opinion."""
+    """Kafka's loader and the classification."""
     return Classifier(scenario, judge_43, workspace / "loaded")

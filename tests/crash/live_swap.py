@@ -1,7 +1,7 @@
-"""A live swap as the broker itself does it: what its JVM did to the partition's files, and the log before and after.
+"""A live swap by the broker itself: its JVM's operations on the partition's files, and the log before and after.
 
-The calls are recorded by a preloaded library (``record_shim.c``), so the order of renames and flushes is the broker's
-and the agent's own, and nobody's idea of it.
+A preloaded library (``record_shim.c``) records the calls, so the order of renames and flushes is the real one of the
+broker and the agent.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ NOTHING: Final = State({}, frozenset())
 
 @dataclass(frozen=True, slots=True)
 class LiveSwap:
-    """``old``: the directory before; ``outputs``: the staged files by group base; ``operations``: what the JVM did.
+    """``old``: the directory before; ``outputs``: the staged files by group base; ``operations``: the JVM's operations.
 
     ``groups``: base to (end, bases of the sources). ``end`` is the log's end, ``active`` the active segment's base.
-    ``before`` is the directory before anything was staged, ``staging`` what cleanerd did there then.
+    ``before`` is the directory before staging, ``staging`` cleanerd's operations there.
     """
 
     old: State
@@ -60,7 +60,7 @@ class LiveSwap:
         return tuple(sorted(self.groups))
 
     def log_files(self, swapped: Iterable[int]) -> dict[str, bytes]:
-        """Name to bytes of the segment files when the groups ``swapped`` are new and the others old."""
+        """Segment files by name when the groups ``swapped`` are new and the others old."""
         gone = {source for base in swapped for source in self.groups[base][1]}
         files = {
             name: content
@@ -73,7 +73,7 @@ class LiveSwap:
 
 
 def record_live_swap(profile: str) -> LiveSwap:
-    """Start a broker of that release, have it swap all groups of a staged plan, and note what it did."""
+    """Start a broker of that release, make it swap all groups of a staged plan, and record its operations."""
     work = Path(tempfile.mkdtemp(prefix=f"live-swap-{profile}-"))
     jars = fetch_jars(profile)
     reported = work / "calls"
@@ -92,7 +92,7 @@ def record_live_swap(profile: str) -> LiveSwap:
 
 
 def _stage(topic: Topic, reported: Path) -> tuple[State, tuple[FileOperation, ...]]:
-    """By a process of its own, which is recorded too: what it does not flush is not certain when it is swapped in."""
+    """In a process of its own, which is recorded too: files that it does not flush are uncertain at the swap."""
     topic.wait_until_settled()
     place, before = topic.directory, State.read(topic.directory)
     wanted = (topic.log_dir, topic.name, topic.broker.work_dir / "state")
@@ -116,7 +116,7 @@ def _stage(topic: Topic, reported: Path) -> tuple[State, tuple[FileOperation, ..
 
 
 def _staged(lines: Iterable[str], place: Path, after: State) -> Iterator[FileOperation]:
-    """What was written is known from its end: a file has all of its bytes with its last write, and none before."""
+    """The content is known from the end: a file has all of its bytes with its last write, and none before."""
     calls = [call for call in (line.split("\t") for line in lines) if Path(call[1]).is_relative_to(place)]
     last = {path: at for at, (call, path, _) in enumerate(calls) if call == "change"}
     for at, (call, path, target) in enumerate(calls):
@@ -157,21 +157,21 @@ def _swap(topic: Topic, manifest: Manifest, reported: Path) -> LiveSwap:
 
 
 def _not_sent(lines: Iterable[str]) -> set[str]:
-    """What was renamed to be deleted, and of which no line says that it is: it is written after the deed."""
+    """Files renamed for deletion without a line for the removal, which is written after the call."""
     found = [line.split("\t") for line in lines]
     deleted = {path for call, path, *_ in found if call == "unlink"}
     return {target for call, _, target in found if call == "rename" and target.endswith(".deleted")} - deleted
 
 
 def _operations(lines: Iterable[str], place: Path) -> Iterator[FileOperation]:
-    """The lines that are about the partition's directory."""
+    """The lines about the partition's directory."""
     for line in lines:
         call, path, target = line.split("\t")
         if not Path(path).is_relative_to(place):
             continue
         name = str(Path(path).relative_to(place))
         if call == "fsync":
-            # A file that was flushed while it still had another name is on the disk whatever it is called now.
+            # A file that was flushed under another name is on the disk under any name.
             yield FileOperation("fsync_directory" if name == "." or (place / name).is_dir() else "fsync", name)
         elif call == "rename":
             yield FileOperation("rename", name, target=str(Path(target).relative_to(place)))
@@ -182,7 +182,7 @@ def _operations(lines: Iterable[str], place: Path) -> Iterator[FileOperation]:
 
 
 def _check(old: State, operations: Iterable[FileOperation], found: State) -> None:
-    """The recording is whole: played on the old files it gives the new ones."""
+    """The recording is complete: applied to the old files it gives the new ones."""
     disk = Disk.holding(old)
     for operation in operations:
         disk.perform(operation)
@@ -195,7 +195,7 @@ def _check(old: State, operations: Iterable[FileOperation], found: State) -> Non
 
 
 def recovered_live(states: Iterable[State], live: LiveSwap, workspace: Path) -> None:
-    """Our recovery makes each group old or new, new ones first, and leaves nothing of the swap, and nothing to do."""
+    """The recovery makes each group old or new, new ones first, and leaves no files and no further work."""
     known = {digest(live.log_files(live.bases[:count])) for count in range(len(live.bases) + 1)}
     place = workspace / TOPIC_DIR
     for state in states:

@@ -1,10 +1,10 @@
-"""A log with three groups to swap, as Kafka itself writes it: old segments, and what they become.
+"""A log with three groups to swap, written by Kafka itself: the old segments and their outputs.
 
-The outputs are Kafka's work as well: a second log is made that holds what remains of each group.
+The outputs are written by Kafka as well: a second log has the retained records of every group.
 
 ::
 
-    0    20   40   | 60   80   100  120  | 140       | 160  180  | 200
+0    20   40   | 60   80   100  120  | 140       | 160  180  | 200
     group 0, with    group 60, source      untouched   group 160,  active
     aborted data     100 is empty                      loses its .txnindex
 """
@@ -50,14 +50,17 @@ GROUPS = {0: (60, (0, 20, 40)), 60: (140, (60, 80, 100, 120)), 160: (200, (160, 
 
 
 class NoLock:
-    """Stands for a lock that nobody takes away."""
+    """A lock that is always held."""
 
     def check(self) -> None:
         """All is well."""
 
 
 def data(base: int, count: int, *, keep: Iterable[int] | None = None, producer: int = -1) -> Batch:
-    """``count`` records from ``base`` on, of which ``keep`` (default: all) are left; transactional with a producer."""
+    """``count`` records from ``base`` on, of which ``keep`` (default: all) are retained.
+
+    Transactional with a producer.
+    """
     offsets = range(base, base + count)
     kept = [offset for offset in offsets if keep is None or offset in keep]
     records = tuple(Record(offset, 1000 + offset, b"key-%d" % (offset % 9), b"value-%d" % offset) for offset in kept)
@@ -81,7 +84,7 @@ def marker(offset: int, producer: int, kind: Literal["commit", "abort"]) -> Batc
 
 
 def old_segments() -> list[Segment]:
-    """What lies there before."""
+    """The segments before."""
     return [
         Segment(0, (data(0, 5), data(5, 5), data(10, 10, producer=7))),
         Segment(20, (marker(20, 7, "abort"), data(21, 9), data(30, 10, producer=8))),
@@ -100,7 +103,7 @@ def old_segments() -> list[Segment]:
 
 
 def new_segments() -> list[Segment]:
-    """What is left of it: every group ends with its last batch, emptied if need be (S-09)."""
+    """The retained records: every group ends with its last batch, emptied if necessary (S-09)."""
     return [
         Segment(
             0,
@@ -150,7 +153,7 @@ class Scenario:
         )
 
     def log_files(self, swapped: Iterable[int]) -> dict[str, bytes]:
-        """Name to bytes of the segment files when the groups ``swapped`` are new and the others old."""
+        """Segment files by name when the groups ``swapped`` are new and the others old."""
         files = {
             name: content
             for name, content in self.old.files.items()
@@ -163,7 +166,7 @@ class Scenario:
         return files
 
     def directory(self, swapped: Sequence[int]) -> dict[str, bytes]:
-        """All files of the partition directory when our own code did it: the merged-away snapshots are gone too."""
+        """All files of the partition directory after cleanerd's swap: the snapshots of merged bases are removed too."""
         gone = {source for base in swapped for source in GROUPS[base][1][1:]}
         others = {
             name: content
@@ -198,7 +201,7 @@ def fact(content: bytes) -> FileFact:
 
 
 def build(judge: Judge, workspace: Path) -> Scenario:
-    """Have Kafka write both logs."""
+    """Make Kafka write both logs."""
     old, new = workspace / "old" / TOPIC_DIR, workspace / "new" / TOPIC_DIR
     judge.make(old, old_segments(), now_ms=NOW_MS, config=CONFIG)
     judge.make(new, new_segments(), now_ms=NOW_MS, config=CONFIG)
@@ -211,7 +214,7 @@ def build(judge: Judge, workspace: Path) -> Scenario:
 
 
 def stage(files: RecordingFiles, scenario: Scenario, groups: Sequence[ManifestGroup]) -> None:
-    """Stage the last of ``groups`` the way `cleaner` does, but through the recorder."""
+    """Stage the last of ``groups`` like `cleaner`, but through the recorder."""
     group = groups[-1]
     owner = FileOwner(-1, -1, 0o644)
     for kind, content in scenario.outputs[group.base].items():
@@ -227,7 +230,7 @@ def stage(files: RecordingFiles, scenario: Scenario, groups: Sequence[ManifestGr
 
 
 def swap_all(files: RecordingFiles, scenario: Scenario, groups: Sequence[ManifestGroup]) -> None:
-    """Group by group (U-16): stage, swap, next; then tidy up."""
+    """Group by group (U-16): stage, swap, next; then remove the leftovers."""
     journal = Journal(files, PLAN)
     for number, group in enumerate(groups, 1):
         stage(files, scenario, groups[:number])
@@ -241,7 +244,7 @@ def swap_all(files: RecordingFiles, scenario: Scenario, groups: Sequence[Manifes
 
 
 def record(scenario: Scenario, directory: Path) -> list[FileOperation]:
-    """Every operation of the whole swap, done for real in ``directory``."""
+    """Every operation of the whole swap, executed in ``directory``."""
     scenario.old.write(directory)
     with RecordingFiles(directory) as files:
         swap_all(files, scenario, scenario.groups)
@@ -249,7 +252,7 @@ def record(scenario: Scenario, directory: Path) -> list[FileOperation]:
 
 
 def digest(log_files: dict[str, bytes]) -> str:
-    """What the judge's loader answers for a directory with these segment files."""
+    """The loader's answer for a directory with these segment files."""
     total = hashlib.sha256()
     for name in sorted(name for name in log_files if name.endswith(".log")):
         total.update(name.encode())

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 SUBSETS = 400
-"""Of what is uncertain before each barrier; some windows have fewer."""
+"""Subsets of the uncertain changes before each barrier; some windows have fewer."""
 AT_LENGTH = at_length(500)
 
 
 def crash_states(start: State, operations: Sequence[FileOperation], per_window: int, seed: int) -> list[State]:
-    """Every prefix, and ``per_window`` subsets of what is uncertain before each barrier (all, when there are fewer)."""
+    """Every prefix, and ``per_window`` subsets of the uncertain changes before each barrier, or all if few."""
     chance = random.Random(seed)
     found: dict[tuple[object, ...], State] = {}
     for _, state in prefixes(start, operations):
@@ -38,9 +38,9 @@ def crash_states(start: State, operations: Sequence[FileOperation], per_window: 
 def crashes_while_recovering(
     start: State, operations: Sequence[FileOperation], place: Path, per_window: int, seed: int
 ) -> list[State]:
-    """Killed after every step, recovery begins, and in *its* course the power goes.
+    """Killed after every step; recovery begins, and power fails during the recovery.
 
-    What the killed process did is then still uncertain in part: nobody has flushed it but the recovery itself.
+    The killed process's changes are then still partly uncertain: only the recovery flushes them.
     """
     chance = random.Random(seed)
     found: dict[tuple[object, ...], State] = {}
@@ -53,7 +53,7 @@ def crashes_while_recovering(
 
 
 def killed(start: State, operations: Sequence[FileOperation]) -> list[State]:
-    """Every prefix, each once: of a killed broker, or of a power cut where names keep their order."""
+    """Every prefix, each once: of a killed broker, or of a power cut with ordered names."""
     found: dict[tuple[object, ...], State] = {}
     for _, state in prefixes(start, operations):
         found.setdefault(state.key(), state)
@@ -61,10 +61,10 @@ def killed(start: State, operations: Sequence[FileOperation]) -> list[State]:
 
 
 def ordered_cuts(start: State, operations: Sequence[FileOperation], each: int, seed: int) -> list[State]:
-    """The power goes after any operation, on a file system that keeps the order of names: ext4, XFS, btrfs.
+    """Power fails after any operation, on a file system that keeps the order of names: ext4, XFS, btrfs.
 
-    Of the names that are not certain any first ones are on the disk, of bytes that were not flushed anything: ``each``
-    drawings after each operation, each state once.
+    A prefix of the uncertain names is on the disk, and any part of unflushed bytes: ``each`` random states after each
+    operation, each state once.
     """
     chance = random.Random(seed)
     found: dict[tuple[object, ...], State] = {}
@@ -80,7 +80,7 @@ def ordered_cuts(start: State, operations: Sequence[FileOperation], each: int, s
 
 
 def crashes_while_recovering_from(states: Iterable[State], place: Path, per_window: int, seed: int) -> list[State]:
-    """The power goes while each of the ``states``, which is on the disk by then, is recovered."""
+    """Power fails while each of the ``states``, all flushed by then, is recovered."""
     chance = random.Random(seed)
     found: dict[tuple[object, ...], State] = {}
     for state in states:

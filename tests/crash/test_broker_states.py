@@ -1,7 +1,7 @@
-"""Twenty crash states under a whole broker: every reader sees exactly old or exactly new, and so does the disk.
+"""Twenty crash states in a whole broker: every reader sees exactly old or exactly new, and so does the disk.
 
-All states stand in one broker's log directories, a partition each; once as the crash left them, once after our own
-recovery. One log directory says that it was shut down cleanly, the other one does not.
+All states are in one broker's log directories, one partition each: once as after the crash, once after cleanerd's
+recovery. One log directory has the file of a clean shutdown, the other one does not.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def test_a_broker_starts_on_twenty_states(
     request: pytest.FixtureRequest,
     release: str,
 ) -> None:
-    """VERIFY-1: clean and unclean, consumers of both isolation levels, old or new as the loader alone said."""
+    """VERIFY-1: clean and unclean, consumers of both isolation levels, old or new as the loader alone decided."""
     states = interesting(crash_states(scenario.old, operations, 40, seed=6))
     swapped = [verdict.swapped for verdict in classifier.judged(states)]
     assert len(set(swapped)) > 2
@@ -91,7 +91,7 @@ def test_a_broker_starts_on_twenty_states(
 
 
 def interesting(states: list[State]) -> list[State]:
-    """Random ones, of those where a swap is under way."""
+    """Random states with an unfinished swap."""
     halfway = [
         state for state in states if any(name.endswith((".swap", ".cleaned", ".deleted")) for name in state.files)
     ]
@@ -105,7 +105,7 @@ def place_of(broker: Broker, partition: int) -> Path:
 
 
 def plant(state: State, place: Path) -> None:
-    """Put the state's files in the place of the empty partition's."""
+    """Replace the empty partition's files by the state's."""
     for path in place.iterdir():
         if path.name != "partition.metadata":
             path.unlink()
@@ -116,7 +116,7 @@ def plant(state: State, place: Path) -> None:
 
 
 def move_checkpoints(log_dir: Path) -> None:
-    """All is flushed and replicated up to the log's end."""
+    """Everything up to the log's end is flushed and replicated."""
     for name in CHECKPOINTS:
         path = log_dir / name
         offsets = read_offset_checkpoint(path.read_bytes(), str(path))
@@ -154,7 +154,7 @@ def consume(broker: Broker, isolation: str) -> dict[int, list[tuple[int, bytes]]
 
 
 def visible(swapped: tuple[int, ...], isolation: str) -> list[tuple[int, bytes]]:
-    """What a consumer sees when just these groups are new."""
+    """The consumer's view when exactly these groups are new."""
     ends = [(base, GROUPS[base][0]) for base in swapped]
 
     def is_new(offset: int) -> bool:

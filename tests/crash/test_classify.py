@@ -1,4 +1,4 @@
-"""The judge of crash states: which rebuilt transaction indexes hide what the written ones hide."""
+"""The classification of crash states: which rebuilt transaction indexes hide the same records as the written ones."""
 
 from __future__ import annotations
 
@@ -30,5 +30,8 @@ FILES = {
 def test_the_same_transactions_are_hidden(
     rebuilt: list[tuple[int, int, int]], written: list[tuple[int, int, int]], *, same: bool
 ) -> None:
-    """F-8, C-69: a transaction that began in another segment, whose first records a cleaning took (met once in six)."""
+    """F-8, C-69: a transaction that began in another segment, whose first records were cleaned.
+
+    It was seen once in six runs.
+    """
     assert _hides_the_same(rebuilt, written, FILES) is same

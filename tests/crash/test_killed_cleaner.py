@@ -1,7 +1,7 @@
 """The whole offline cleaning, killed before each of its changes to the file system, from staging to the checkpoint.
 
-Kafka's loader must then find every group old or new, new ones first, and a second cleaning must come to the same end as
-one that was never disturbed.
+Kafka's loader must then find every group old or new, new ones first. A second cleaning must end like an undisturbed
+one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KILLED = 77
 
 @dataclass(frozen=True, slots=True)
 class Undisturbed:
-    """What a cleaning that nobody disturbs does: ``groups`` are (base, end)."""
+    """An undisturbed cleaning: ``groups`` are (base, end)."""
 
     old: dict[str, bytes]
     new: dict[str, bytes]
@@ -49,7 +49,7 @@ class Undisturbed:
     changes: int
 
     def logs(self, swapped: int) -> dict[str, bytes]:
-        """The segments when so many groups are new."""
+        """The segments with that many new groups."""
         done = self.groups[:swapped]
         old = {name: data for name, data in self.old.items() if not _within(name, done)}
         return {**old, **{name: data for name, data in self.new.items() if _within(name, done)}}
@@ -61,7 +61,7 @@ def _within(name: str, groups: tuple[tuple[int, int], ...]) -> bool:
 
 
 def log_dir(path: Path) -> Path:
-    """Seven segments whose keys are superseded by halves."""
+    """Seven segments; half of the keys supersede the others."""
     segments = {}
     for number in range(7):
         base = number * BATCHES * 2
@@ -99,7 +99,10 @@ def undisturbed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Undisturbed
 
 
 def killed_before(place: Path, number: int) -> int:
-    """Clean in a forked process that ends as by kill -9 before its change ``number``: -1; else how many it made."""
+    """Clean in a forked process that ends like ``kill -9`` before its change ``number``: -1.
+
+    Otherwise the number of changes.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -160,7 +163,7 @@ def test_killed_before_every_change(undisturbed: Undisturbed, judge_43: Judge, w
 
 
 def swapped(judge: Judge, directory: Path, by_digest: Mapping[str, int]) -> int:
-    """How many groups are new to Kafka's loader; fails when it is neither."""
+    """The number of new groups for Kafka's loader; fails on a mixture."""
     (loaded,) = judge.load([ToLoad(str(directory))], now_ms=NOW_MS, shut_down=True)
     assert loaded.error is None, loaded.message
     assert loaded.digest in by_digest, sorted(loaded.files)
@@ -169,5 +172,5 @@ def swapped(judge: Judge, directory: Path, by_digest: Mapping[str, int]) -> int:
 
 
 def records(logs: Mapping[str, bytes]) -> bytes:
-    """All batches in order, whatever segments they are in: a second cleaning may group otherwise."""
+    """All batches in order, whatever their segments: a second cleaning may group differently."""
     return b"".join(logs[name] for name in sorted(logs))

@@ -1,8 +1,8 @@
-"""What a crash leaves of a *live* swap, by the operations that the broker's own JVM made: Kafka's loader, and ours.
+"""Crash states of a *live* swap, by the operations of the broker's own JVM: for Kafka's loader and for cleanerd.
 
-The broker flushes the directory once a group, after its last rename. So the order of its names on the disk is the file
-system's affair, as it is for Kafka's own cleaner. A killed broker leaves a prefix, and so does a power cut where that
-order is kept. What one that does not keep it could leave is looked at too: Kafka mixes there.
+The broker flushes the directory once per group, after its last rename. So the file system decides the order of names on
+the disk, as for Kafka's own cleaner. A killed broker leaves a prefix, and so does a power cut if that order is kept.
+Power cuts without that order are checked too: Kafka mixes old and new there.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ZERO = "unclean, recovery point 0"
 
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def live(request: pytest.FixtureRequest) -> LiveSwap:
-    """One swap of a release, recorded."""
+    """The recorded swap of a release."""
     return record_live_swap(request.param)
 
 
 def check_live_swap(live: LiveSwap, judge: Judge, workspace: Path, *, stride: int) -> int:
-    """Every ``stride``-th prefix by Kafka and by us, and again after a power cut in the middle of our recovery."""
+    """Every ``stride``-th prefix by Kafka and by cleanerd, and again after a power cut during cleanerd's recovery."""
     classifier = Classifier(live, judge, workspace / "loaded")
     states = killed(live.old, live.operations)
     seen = swapped_groups(states, classifier.judged(states, ABOVE, twice=True))
@@ -50,7 +50,7 @@ def check_live_swap(live: LiveSwap, judge: Judge, workspace: Path, *, stride: in
 
 
 def test_every_prefix_loads_as_old_or_new(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
-    """A-17..A-22, S-28: a broker killed at any operation of its swap; then our recovery, killed in its course."""
+    """A-17..A-22, S-28: a broker killed at any operation of its swap; then cleanerd's recovery, killed as well."""
     assert check_live_swap(live, judge_43, workspace, stride=12) > 100
 
 
@@ -61,7 +61,7 @@ def test_every_prefix_at_length(live: LiveSwap, judge_43: Judge, workspace: Path
 
 @pytest.mark.parametrize("each", [1, pytest.param(8, marks=pytest.mark.long)])
 def test_power_cuts_that_keep_the_order(live: LiveSwap, judge_43: Judge, workspace: Path, each: int) -> None:
-    """A-18, S-28: staged, swapped, and the power goes: any first names, and of bytes that were not flushed anything."""
+    """A-18, S-28: staged, swapped, then a power cut: a prefix of the names, and any part of unflushed bytes."""
     states = ordered_cuts(live.before, [*live.staging, *live.operations], each, seed=each)
     seen = swapped_groups(
         states, Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE, twice=each > 1)
@@ -72,7 +72,7 @@ def test_power_cuts_that_keep_the_order(live: LiveSwap, judge_43: Judge, workspa
 
 
 def test_a_swap_of_what_was_not_flushed_is_noticed(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
-    """A-18: a staged file that is not flushed before it is swapped in is lost with the power."""
+    """A-18: a staged file that is not flushed before the swap is lost in a power cut."""
     staging = [operation for operation in live.staging if operation.kind != "fsync"]
     assert len(staging) < len(live.staging)
     swap = [operation for operation in live.operations if operation.kind != "fsync"]
@@ -84,9 +84,9 @@ def test_a_swap_of_what_was_not_flushed_is_noticed(live: LiveSwap, judge_43: Jud
 def test_kafkas_own_replacement_loses_records_without_ordered_renames(
     live: LiveSwap, judge_43: Judge, workspace: Path
 ) -> None:
-    """K-9: where names reach the disk in any order Kafka's own replacement loses records, by its one flush a group.
+    """K-9: with unordered names Kafka's own swap loses records, because of its one flush per group.
 
-    So the harness notices a mixture of a live swap; docs/reliability.md names this limit.
+    So the test finds mixtures of a live swap; docs/reliability.md names this limit.
     """
     states = crash_states(live.old, live.operations, 100, seed=1)
     verdicts = Classifier(live, judge_43, workspace / "loaded").judged(states, ABOVE)
@@ -94,7 +94,7 @@ def test_kafkas_own_replacement_loses_records_without_ordered_renames(
 
 
 def test_a_swap_of_another_order_is_noticed(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
-    """X-15: old segments that go before the new one has its ``.swap`` name are missed by the loader."""
+    """X-15: if old segments are removed before the new one has its ``.swap`` name, the loader misses them."""
     at = [op.target.endswith(".log.swap") for op in live.operations].index(True)
     retired = next(n for n, op in enumerate(live.operations) if op.target.endswith(".log.deleted"))
     operations = list(live.operations)

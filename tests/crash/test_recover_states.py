@@ -1,4 +1,4 @@
-"""Our own recovery on every crash state: exactly old or exactly new, no leftovers, again and again the same."""
+"""The recovery of every crash state: exactly old or exactly new, no leftovers, repeatable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 def test_every_prefix_and_subset_is_recovered(
     scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:
-    """S-28 on X-01 .. X-13, and Kafka agrees with the outcome."""
+    """S-28 on X-01 .. X-13, and Kafka's loader agrees."""
     states = crash_states(scenario.old, operations, subsets, seed=1)
     outcomes = recovered(states, scenario, workspace)
     assert sorted(outcomes) == [0, 1, 2, 3]
@@ -35,7 +35,7 @@ def test_every_prefix_and_subset_is_recovered(
 def test_power_fails_while_recovering(
     scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path
 ) -> None:
-    """S-28 after a kill: the first barrier of the recovery must cover what the killed process left in memory only."""
+    """S-28 after a kill: the first barrier of the recovery must cover the killed process's unflushed changes."""
     states = crashes_while_recovering(scenario.old, operations, workspace / "topic-0", per_window=3, seed=4)
     assert len(states) > 250
     swapped_groups(states, classifier.judged(states))

@@ -1,7 +1,7 @@
-"""Kafka's own loader, and our recovery, on every state that a crash can leave while a segment is split (C-67, F-12).
+"""Kafka's loader and cleanerd's recovery on every crash state while a segment is split (C-67, F-12).
 
-The swap is that of an undo (``test_undo_states.py``); here it is recorded from a real split of a real overflowed
-segment, and there are two right logs only: the old one and the split one, the same batches in both.
+The swap is that of an undo (``test_undo_states.py``), recorded from a real split of a real overflowed segment. There
+are only two right logs: the old one and the split one, with the same batches.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ OLD, NEW = "old", "split"
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A split from the moment when all is staged: the directory then, what was done, and the logs before and after."""
+    """A split from the moment when all is staged: the directory then, the operations, and the logs before and after."""
 
     start: State
     operations: Sequence[FileOperation]
     known: dict[str, str]
-    """Digest of the ``.log`` files to which log it is."""
+    """Digest of the ``.log`` files by log."""
     indexes: dict[str, dict[str, bytes]]
 
 
@@ -90,7 +90,7 @@ def indexes(state: State) -> dict[str, bytes]:
 def loaded(
     judge: Judge, workspace: Path, recorded: Recorded, states: list[State], *, clean_start: bool = True
 ) -> Iterator[str]:
-    """Which log Kafka finds in each state, loaded twice; asserts that nothing is left over and every index is right."""
+    """The log that Kafka finds in each state, loaded twice; asserts that no files are left and every index is right."""
     for begin in range(0, len(states), 300):
         part = states[begin : begin + 300]
         places = [workspace / str(number) / NAME for number in range(len(part))]
@@ -112,7 +112,7 @@ def loaded(
 
 @pytest.mark.long
 def test_every_prefix_and_subset_loads_as_old_or_split(recorded: Recorded, judge_43: Judge, workspace: Path) -> None:
-    """C-67, S-31..S-38: no batch is lost or doubled whichever operation was the last."""
+    """C-67, S-31..S-38: no batch is lost or doubled, whatever the last operation."""
     states = crash_states(recorded.start, recorded.operations, SUBSETS, seed=21)
     assert len(states) > 400
     kinds = list(loaded(judge_43, workspace, recorded, states))
@@ -120,14 +120,14 @@ def test_every_prefix_and_subset_loads_as_old_or_split(recorded: Recorded, judge
 
 
 def test_after_an_unclean_stop_and_by_3_9(recorded: Recorded, judge_39: Judge, workspace: Path) -> None:
-    """The oldest release that cleanerd supports says the same."""
+    """The oldest release that cleanerd supports agrees."""
     states = crash_states(recorded.start, recorded.operations, 20, seed=22)
     assert set(loaded(judge_39, workspace, recorded, states, clean_start=False)) == {OLD, NEW}
 
 
 @pytest.mark.long
 def test_every_prefix_and_subset_is_recovered(recorded: Recorded, workspace: Path) -> None:
-    """Our own recovery makes it one of the two, with all its indexes."""
+    """The recovery gives one of the two, with all indexes."""
     outcomes = set()
     for state in crash_states(recorded.start, recorded.operations, SUBSETS, seed=23):
         state.write(workspace / NAME)
@@ -140,7 +140,7 @@ def test_every_prefix_and_subset_is_recovered(recorded: Recorded, workspace: Pat
 
 @pytest.mark.long
 def test_power_fails_while_recovering(recorded: Recorded, judge_43: Judge, workspace: Path) -> None:
-    """S-28 after a kill, with a power cut in the course of it."""
+    """S-28 after a kill, with a power cut during the recovery."""
     states = crashes_while_recovering(recorded.start, recorded.operations, workspace / "recovering" / NAME, 4, seed=24)
     assert set(loaded(judge_43, workspace, recorded, states)) == {OLD, NEW}
 

@@ -1,7 +1,7 @@
-"""Kafka's own loader on every state that a crash can leave in the course of a swap: X-01 .. X-13.
+"""Kafka's own loader on every crash state of a swap: X-01 .. X-13.
 
-The bar: for every group exactly the old or exactly the new log, new groups before old ones, every index the one that
-was written for its log.
+Required: for every group exactly the old or exactly the new log, new groups before old ones, every index the one
+written for its log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(1200)]
 
 
 def test_the_recorded_swap_does_what_it_should(scenario: Scenario, operations: list[FileOperation]) -> None:
-    """The whole of it gives three new groups and leaves nothing else; else the states below would test little."""
+    """The complete swap gives three new groups and leaves no other file; otherwise the states would test little."""
     last = dict(prefixes(scenario.old, operations))[len(operations)]
     assert last == State(scenario.directory(tuple(GROUPS)), frozenset())
     assert [sorted(scenario.outputs[base]) for base in GROUPS] == [
@@ -108,7 +108,7 @@ def test_every_prefix_and_subset_loads_in_other_releases(
     profile: str,
     start: str,
 ) -> None:
-    """X-01 .. X-13 by a loader that was Scala, and by the newest one: .swap, .cleaned and .deleted mean the same."""
+    """X-01 .. X-13 by the loader in Scala, and by the newest one: .swap, .cleaned and .deleted mean the same."""
     judge: Judge = request.getfixturevalue(profile)
     states = crash_states(scenario.old, operations, 1 if start == "clean" else 20, seed=8)
     seen = swapped_groups(states, Classifier(scenario, judge, workspace / "loaded").judged(states, start))
@@ -140,5 +140,5 @@ def test_prefixes_one_by_one(scenario: Scenario, operations: list[FileOperation]
 
 
 def test_workspace_is_left_empty(workspace: Path) -> None:
-    """The harness tidies up."""
+    """The test leaves no files."""
     assert list(workspace.iterdir()) == []

@@ -1,7 +1,7 @@
-"""Kafka's own loader, and our recovery, on every state that a crash can leave while segments are put back (S-40).
+"""Kafka's loader and cleanerd's recovery on every crash state of an undo (S-40).
 
-One segment is replaced by several here, so the loader sees several ``.log.swap`` files at once (F-12). The log is the
-one of the other crash tests the other way round: new at the beginning, old at the end, later groups first.
+One segment is replaced by several, so the loader sees several ``.log.swap`` files at once (F-12). The log is the one of
+the other crash tests in reverse: new at the beginning, old at the end, later groups first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def undo(scenario: Scenario, tmp_path_factory: pytest.TempPathFactory) -> list[F
 
 
 def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[FileOperation]) -> None:
-    """All segments are the old ones to the byte, and nothing is left; the empty segment 100 is back as well."""
+    """All segments are the old ones to the byte, and no other files are left; the empty segment 100 is back as well."""
     last = dict(prefixes(staged_for_undo(scenario), undo))[len(undo)]
     logs = scenario.log_files(())
     assert {name: last.files.get(name) for name in logs} == logs
@@ -57,7 +57,7 @@ def test_the_recorded_undo_does_what_it_should(scenario: Scenario, undo: list[Fi
 def test_every_prefix_and_subset_loads_as_old_or_new(
     scenario: Scenario, undo: list[FileOperation], classifier: Classifier, subsets: int
 ) -> None:
-    """S-40, F-12: on a clean start every group is one or the other, and a later one is never behind an earlier one."""
+    """S-40, F-12: on a clean start every group is old or new, and a later one is never behind an earlier one."""
     states = crash_states(staged_for_undo(scenario), undo, subsets, seed=11)
     assert len(states) > 5 * subsets
     seen = swapped_groups(states, classifier.judged(states))
@@ -95,7 +95,7 @@ def right_all(states: list[State], classifier: Classifier, start: str) -> None:
 def test_every_prefix_and_subset_is_recovered(
     scenario: Scenario, undo: list[FileOperation], classifier: Classifier, workspace: Path, subsets: int
 ) -> None:
-    """Our own recovery makes each group one or the other, leaves nothing behind, and finds nothing more to do."""
+    """The recovery makes each group old or new, leaves no files, and finds no further work."""
     outcomes = []
     for state in crash_states(staged_for_undo(scenario), undo, subsets, seed=14):
         state.write(workspace / TOPIC_DIR)
@@ -118,7 +118,7 @@ def test_every_prefix_and_subset_is_recovered(
 def test_power_fails_while_recovering(
     scenario: Scenario, undo: list[FileOperation], classifier: Classifier, workspace: Path
 ) -> None:
-    """S-28 after a kill, with a power cut in the course of it."""
+    """S-28 after a kill, with a power cut during the recovery."""
     states = crashes_while_recovering(staged_for_undo(scenario), undo, workspace / TOPIC_DIR, per_window=4, seed=15)
     assert len(states) > 200
     swapped_groups(states, classifier.judged(states))
@@ -129,7 +129,7 @@ def test_power_fails_while_recovering(
 def test_the_barriers_are_needed(
     scenario: Scenario, undo: list[FileOperation], classifier: Classifier, wrong: str
 ) -> None:
-    """The test notices: without the barrier of step 2 or those of step 5 some state is neither old nor new."""
+    """Without the barrier of step 2 or those of step 5 the test finds a mixed state."""
     is_log = [op.kind == "rename" and op.name.endswith(".log.swap") for op in undo]
     is_swap = [op.kind == "rename" and op.target.endswith(".swap") for op in undo]
     between = is_log if wrong.startswith("logs") else is_swap

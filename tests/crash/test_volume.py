@@ -1,4 +1,4 @@
-"""The model of a disk that loses power promises no more than POSIX does, and no less."""
+"""The model of a disk that loses power promises exactly as much as POSIX."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_new_name_without_its_directory_barrier_may_be_missing() -> None:
     assert disk.after_crash([1]).files["d/final"] == b"x"
 
 
-def test_a_directory_that_is_gone_takes_its_files_along() -> None:
+def test_a_removed_directory_loses_its_files() -> None:
     disk = Disk.holding(State({"d/x": b""}, frozenset({"d"})))
     disk.perform(FileOperation("unlink", "d/x"))
     disk.perform(FileOperation("rmdir", "d"))
@@ -70,7 +70,7 @@ def test_a_directory_that_is_gone_takes_its_files_along() -> None:
     assert disk.after_crash([0]) == State({}, frozenset({"d"}))
 
 
-def test_windows_stand_before_each_barrier() -> None:
+def test_there_is_a_window_before_each_barrier() -> None:
     steps = [window.step for window in windows(START, [RENAME_A, BARRIER, RENAME_B, BARRIER, BARRIER])]
     assert steps == [1, 3]
 

@@ -1,4 +1,4 @@
-"""Negative controls: the classifier must see through every wrong way to swap, or the other tests mean little."""
+"""Negative controls: the classifier must find every wrong way to swap, or the other tests prove little."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = [pytest.mark.kafka]
 
 
 def first_problem(states: Iterable[State], classifier: Classifier, *, like: str = "") -> str | None:
-    """The first thing, containing ``like``, that the classifier objects to."""
+    """The classifier's first problem that contains ``like``."""
     problems = (verdict.problem for verdict in classifier.judged(states) if verdict.problem is not None)
     return next((problem for problem in problems if like in problem), None)
 
 
 def without_barrier(operations: list[FileOperation], number: int) -> list[FileOperation]:
-    """Leave out the ``number``-th flush of the partition directory."""
+    """Omit the ``number``-th flush of the partition directory."""
     counter = count()
     return [
         operation
@@ -61,13 +61,13 @@ def test_each_barrier_is_needed(
 ) -> None:
     """S-31 .. S-36: without the barrier after the step some subset is wrong."""
     states = crash_states(scenario.old, without_barrier(operations, number), 500, seed=number)
-    assert first_problem(states, classifier), f"nobody noticed that {step} was not flushed"
+    assert first_problem(states, classifier), f"no test noticed that {step} was not flushed"
 
 
 def test_outputs_that_are_not_flushed_are_noticed(
     scenario: Scenario, operations: list[FileOperation], classifier: Classifier
 ) -> None:
-    """X-18: without a flush of what is written the names may be on the disk and the records not."""
+    """X-18: without a flush the names may be on the disk, and the records not."""
     unflushed = [operation for operation in operations if operation.kind != "fsync"]
     assert len(unflushed) < len(operations)
     assert first_problem(crash_states(scenario.old, unflushed, 500, seed=18), classifier)
@@ -84,7 +84,7 @@ def test_groups_in_the_wrong_order_are_noticed(scenario: Scenario, classifier: C
 
 
 def test_an_index_before_its_log_is_noticed(scenario: Scenario, classifier: Classifier) -> None:
-    """X-16: index ``.swap`` before log ``.swap``, with no ``.cleaned`` to cover it."""
+    """X-16: index ``.swap`` before log ``.swap``, without a ``.cleaned`` to cover it."""
     staged = {staged_name(PLAN, 0, kind): content for kind, content in scenario.outputs[0].items()}
     start = replace(scenario.old, files={**scenario.old.files, **staged})
     moves = [
@@ -104,7 +104,7 @@ def test_a_log_renamed_over_the_old_one_is_noticed(scenario: Scenario, classifie
 def test_a_final_index_before_its_log_is_noticed(
     scenario: Scenario, operations: list[FileOperation], classifier: Classifier
 ) -> None:
-    """X-17: S-37 before S-36; the loader throws the good index away and makes an empty one."""
+    """X-17: S-37 before S-36; the loader deletes the right index and makes an empty one."""
     step = next(step for step, operation in enumerate(operations) if operation.name == swap_name(0, "log"))
     state = dict(prefixes(scenario.old, operations))[step]
     files = dict(state.files)
@@ -138,7 +138,7 @@ def test_a_dropped_last_batch_is_noticed(judge_43: Judge, scenario: Scenario, tm
 def test_a_recovery_without_its_first_barrier_is_noticed(
     scenario: Scenario, operations: list[FileOperation], classifier: Classifier, workspace: Path
 ) -> None:
-    """A killed process leaves its renames in memory; a recovery that builds on them must flush them first."""
+    """A killed process leaves its renames unflushed; a recovery that builds on them must flush them first."""
     step = next(step for step, operation in enumerate(operations) if operation.name == final_name(0, "index"))
     disk = Disk.holding(scenario.old)
     for operation in operations[: step - 1]:  # all but the barrier of S-34

@@ -1,4 +1,4 @@
-"""The undo of the recorded swap: everything is staged again, and put back group after group."""
+"""The undo of the recorded swap: everything is staged again, and restored group by group."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def restore_plan(scenario: Scenario) -> RestorePlan:
 
 
 def staged_for_undo(scenario: Scenario) -> State:
-    """Everything is cleaned, and what it was before lies in the staging directory."""
+    """Everything is cleaned, and the old files are in the staging directory."""
     plan = restore_plan(scenario)
     files = dict(scenario.directory(tuple(GROUPS)))
     for group in plan.groups:
@@ -51,7 +51,7 @@ def staged_for_undo(scenario: Scenario) -> State:
 
 
 def undo_all(files: PartitionFiles, scenario: Scenario) -> None:
-    """Group after group, then tidy up."""
+    """Group by group, then remove the leftovers."""
     journal = Journal(files, PLAN)
     for group in restore_plan(scenario).groups:
         restore_group(files, PLAN, group, journal, NoLock())

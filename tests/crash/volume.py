@@ -1,10 +1,10 @@
-"""A disk that loses its power: which states can the recorded operations leave behind?
+"""A disk that loses power: which states can the recorded operations leave?
 
-The model is harsher than a journaling file system, and follows what POSIX promises:
+The model is harsher than a journaling file system, and follows POSIX:
 
-* a change of names is certain once the directory it happened in was flushed; until then any subset of the changes may
-  be on the disk, whatever their order (a rename is one change, certain with the directory of its target);
-* the bytes of a file are certain once the file was flushed; until then it may be as it was before, whole, or cut.
+* a change of names is certain once its directory was flushed; until then any subset of the changes may be on the disk,
+  in any order (a rename is one change, certain with the directory of its target);
+* the bytes of a file are certain once the file was flushed; until then it may be as it was before, whole, or truncated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class RecordingFiles(PartitionFiles):
-    """The real thing, which remembers what it did."""
+    """Real file operations that are recorded."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -35,7 +35,7 @@ class RecordingFiles(PartitionFiles):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What is on the disk: path to contents, and the directories."""
+    """The content of the disk: files by path, and the directories."""
 
     files: dict[str, bytes]
     directories: frozenset[str]
@@ -44,7 +44,7 @@ class State:
         return (self.directories, *sorted(self.files.items()))
 
     def write(self, directory: Path) -> None:
-        """Make ``directory``, new, hold this state."""
+        """Create ``directory`` with this state."""
         directory.mkdir(parents=True)
         for name in sorted(self.directories):
             (directory / name).mkdir()
@@ -67,7 +67,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of names that is not certain yet. ``inode`` is what it is about, -1 for a directory."""
+    """An uncertain change of names. ``inode`` is its file, -1 for a directory."""
 
     directory: str
     inode: int
@@ -77,7 +77,7 @@ class Change:
 
 @dataclass(slots=True)
 class Disk:
-    """Names and contents, certain and seen. Feed it operations; ask it what a crash leaves."""
+    """Names and contents, certain and visible. Add operations, then ask for the crash states."""
 
     names: dict[str, int]
     certain_names: dict[str, int]
@@ -105,7 +105,7 @@ class Disk:
             case "rmdir":
                 self._change(name, -1, remove=name, add=None)
             case "append" | "write":
-                if operation.kind == "write" and name in self.names:  # a new file in the place of the old one
+                if operation.kind == "write" and name in self.names:  # a new file at the name of the old one
                     self._change(name, self.names.pop(name), remove=name, add=None)
                 inode = self._opened(name)
                 before = self.contents[inode] if operation.kind == "append" else b""
@@ -117,13 +117,13 @@ class Disk:
                 self._settle([change for change in self.pending if change.directory == name])
 
     def seen(self) -> State:
-        """What a process sees, and what a killed process leaves."""
+        """The view of a process, which is also the state after a kill."""
         return self._state(range(len(self.pending)), self.contents)
 
     def after_crash(self, chosen: Sequence[int], chance: random.Random | None = None) -> State:
-        """What a machine crash leaves when of the uncertain changes just the ``chosen`` reached the disk.
+        """The state after a machine crash if exactly the ``chosen`` uncertain changes reached the disk.
 
-        Uncertain contents are as certain as they were (``chance`` None), or one of before, whole, and cut.
+        Uncertain contents stay as they were (``chance`` None), or are an earlier version, whole, or truncated.
         """
         contents = dict(self.certain_contents)
         for inode, content in self.contents.items():
@@ -134,14 +134,14 @@ class Disk:
         return self._state(chosen, contents)
 
     def settle_in_order(self, directory: str) -> None:
-        """Where the order of names is kept a flush of ``directory`` brings along all before its last change."""
+        """With ordered names a flush of ``directory`` includes everything before its last change."""
         last = max((at for at, change in enumerate(self.pending) if change.directory == directory), default=-1)
         self._settle(self.pending[: last + 1])
 
     def after_ordered_crash(self, done: int, chance: random.Random) -> State:
-        """What is left where the order of names is kept: the first ``done`` uncertain changes, and any uncertain bytes.
+        """The state with ordered names: the first ``done`` uncertain changes, and any uncertain bytes.
 
-        Of a file that was not flushed: what it was before, all, a part, or room alone, which reads as zeros.
+        An unflushed file has its earlier content, all bytes, a part, or allocated space that reads as zeros.
         """
         contents = {}
         for inode, content in self.contents.items():
@@ -171,7 +171,7 @@ class Disk:
         names = dict(self.certain_names)
         directories = set(self.directories)
         _apply([self.pending[index] for index in sorted(chosen)], names, directories)
-        # A directory that is gone took along what was still in it.
+        # A removed directory loses its remaining files.
         directories = {name for name in directories if directories.issuperset(_above(name))}
         files = {
             name: contents.get(inode, b"") for name, inode in names.items() if directories.issuperset(_above(name))
@@ -180,7 +180,7 @@ class Disk:
 
 
 def _above(name: str) -> list[str]:
-    """The directories that lead to ``name``."""
+    """The parent directories of ``name``."""
     parts = name.split("/")[:-1]
     return ["/".join(parts[: depth + 1]) for depth in range(len(parts))]
 
@@ -205,11 +205,11 @@ class Window:
 
     @property
     def size(self) -> int:
-        """How many subsets of the uncertain changes there are."""
+        """Number of subsets of the uncertain changes."""
         return 1 << len(self.disk.pending)
 
     def subsets(self, count: int, chance: random.Random) -> Iterator[State]:
-        """All subsets if there are at most ``count``, else that many different ones."""
+        """All subsets if there are at most ``count``, otherwise that many different ones."""
         bits = len(self.disk.pending)
         masks = range(self.size) if self.size <= count else chance.sample(range(self.size), count)
         for mask in masks:
@@ -218,7 +218,7 @@ class Window:
 
 
 def prefixes(start: State, operations: Sequence[FileOperation]) -> Iterator[tuple[int, State]]:
-    """What a process leaves that is killed after the first 0, 1, 2, .. operations."""
+    """The states of a process that is killed after the first 0, 1, 2, .. operations."""
     disk = Disk.holding(start)
     yield 0, disk.seen()
     for step, operation in enumerate(operations, 1):
@@ -227,7 +227,7 @@ def prefixes(start: State, operations: Sequence[FileOperation]) -> Iterator[tupl
 
 
 def windows(start: State, operations: Sequence[FileOperation]) -> Iterator[Window]:
-    """The disk before every barrier and at the end, as long as something is uncertain. Use each before the next."""
+    """The disk before every barrier and at the end, while changes are uncertain. Use each before the next."""
     disk = Disk.holding(start)
     for step, operation in enumerate(operations):
         if operation.kind.startswith("fsync") and (disk.pending or disk.contents != disk.certain_contents):

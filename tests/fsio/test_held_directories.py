@@ -1,4 +1,4 @@
-"""Directories that stay open lead to what their names lead to now, and no further (U-33)."""
+"""Directories that stay open always match the present targets of their names (U-33)."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A directory with ``a/b`` in it, in which a file lies."""
+    """A directory with ``a/b`` in it, and a file in that."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "file").write_text("first")
     return tmp_path
 
 
 def names(root: Path, name: str = "a/b") -> list[str]:
-    """What lies in it."""
+    """Its names."""
     with HeldDirectory(str(root), name) as directory:
         return sorted(names_in(".", directory))
 
 
 def held_below(root: Path) -> list[str]:
-    """What is held there now."""
+    """The held directories below it."""
     return [path for path in held_directories._held if path.startswith(f"{root}/")]
 
 
 def test_opened_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for again it is not opened."""
+    """A second request does not open it again."""
     assert names(root) == ["file"]
-    # That it is opened again, no result shows.
+    # a second open is not visible in any result
     monkeypatch.setattr(held_directories, "_opened", lambda *_: pytest.fail("opened again"))
     assert names(root) == ["file"]
 
 
 def test_another_directory_has_its_name(root: Path) -> None:
-    """What was moved away is not written to."""
+    """Nothing is written to the moved directory."""
     names(root)
     (root / "a").rename(root / "before")
     (root / "a" / "b").mkdir(parents=True)
@@ -58,7 +58,7 @@ def test_another_directory_has_its_name(root: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["a", "a/b"])
-def test_a_link_in_its_place(root: Path, link: str) -> None:
+def test_a_link_replaces_it(root: Path, link: str) -> None:
     """U-33: it is refused, although it leads to a directory."""
     names(root)
     (root / link).rename(root / "before")
@@ -77,7 +77,7 @@ def test_a_link_in_its_place(root: Path, link: str) -> None:
 
 
 def test_replaced_while_it_is_used(root: Path) -> None:
-    """Who has it keeps it, and the descriptor is closed by the last: no number is closed that means another file."""
+    """A user of the old directory keeps it, and the last user closes the descriptor: no reused number is closed."""
     with HeldDirectory(str(root), "a/b") as first:
         with HeldDirectory(str(root), "a/b") as same:
             assert first == same
@@ -89,8 +89,8 @@ def test_replaced_while_it_is_used(root: Path) -> None:
         os.fstat(first)
 
 
-def test_no_more_than_so_many(root: Path) -> None:
-    """Those that were asked for first are given up."""
+def test_the_number_of_held_directories_is_limited(root: Path) -> None:
+    """Those requested first are closed."""
     before = len(os.listdir("/proc/self/fd"))
     for number in range(2 * MOST_HELD):
         (root / "a" / str(number)).mkdir()
@@ -100,8 +100,8 @@ def test_no_more_than_so_many(root: Path) -> None:
     assert names(root) == ["file"]
 
 
-def test_many_at_once(root: Path) -> None:
-    """Several threads meet a directory that is replaced again and again: each sees one that was there."""
+def test_concurrent_requests(root: Path) -> None:
+    """Several threads request a directory that is replaced repeatedly: each gets one that existed."""
     seen: set[tuple[str, ...]] = set()
     problems: list[BaseException] = []
 
@@ -110,7 +110,7 @@ def test_many_at_once(root: Path) -> None:
             try:
                 seen.add(tuple(names(root)))
             except FileNotFoundError:
-                continue  # between two of them
+                continue  # between two replacements
             except BaseException as error:  # noqa: BLE001 - told below
                 problems.append(error)
                 return

@@ -1,4 +1,4 @@
-"""JSON files of ours: the same text as the ``json`` module's, and whatever a path may be made of."""
+"""JSON files of cleanerd: the same text as from the ``json`` module, for paths of any bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cleanerd.fsio.json_text import document_bytes, line_bytes
 
-# U+007F is the one character that is escaped by the one and not by the other.
+# U+007F is the only character that one of them escapes and the other does not
 TEXT = st.text(st.characters(exclude_characters="\x7f"))
 SCALARS = st.none() | st.booleans() | st.integers(-(2**80), 2**80) | TEXT
 DOCUMENTS = st.recursive(
@@ -23,7 +23,7 @@ DOCUMENTS = st.recursive(
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A value of the kind that state files are made of."""
+    """A value like those in state files."""
 
     base: int
     name: str | None
@@ -31,7 +31,7 @@ class Place:
 
 @given(DOCUMENTS)
 def test_as_the_json_module_writes_it(document: Any) -> None:
-    """Lone surrogates among the characters: what a name of bytes that are no text becomes."""
+    """With lone surrogates among the characters, as in a name of bytes that are not valid text."""
     assert document_bytes(document) == json.dumps(document, indent=1).encode()
     assert json.loads(line_bytes(document)) == document
     assert b"\n" not in line_bytes(document)
@@ -49,7 +49,7 @@ def test_dataclasses_inside(path: str) -> None:
     assert found == {"path": path, "segments": [{"base": 5, "name": None}, {"base": 7, "name": "x"}]}
 
 
-def test_what_is_no_json_is_a_mistake_of_ours() -> None:
+def test_values_that_are_not_json_raise() -> None:
     with pytest.raises(TypeError):
         document_bytes({"path": object()})
     with pytest.raises(TypeError):

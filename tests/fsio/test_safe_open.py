@@ -1,4 +1,4 @@
-"""U-33: what is planted at a name is told and left alone, whatever it is."""
+"""U-33: a planted file, link or device is reported and left alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLANTS: Final = ("link", "dangling", "fifo", "socket", "directory", "hard link",
 
 
 def plant(path: Path, what: str, victim: Path) -> None:
-    """Put ``what`` at ``path``; ``victim`` is a file of somebody else on the same file system."""
+    """Put ``what`` at ``path``; ``victim`` is a file of another user on the same file system."""
     match what:
         case "link":
             path.symlink_to(victim)
@@ -57,7 +57,7 @@ def plant(path: Path, what: str, victim: Path) -> None:
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
-    """A file that nobody may touch."""
+    """A file that must not change."""
     path = tmp_path / "victim"
     path.write_bytes(b"secret")
     return path
@@ -73,8 +73,8 @@ def place(tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("what", PLANTS)
-def test_nothing_planted_is_opened(tmp_path: Path, victim: Path, place: int, what: str) -> None:
-    """U-33: neither for reading nor for writing, and at once: a pipe would keep us waiting for ever."""
+def test_planted_entries_are_not_opened(tmp_path: Path, victim: Path, place: int, what: str) -> None:
+    """U-33: neither for reading nor for writing, and at once: a pipe would block indefinitely."""
     plant(tmp_path / "d" / "name", what, victim)
     for opens in (
         lambda: open_to_read("name", dir_fd=place, one_name=True),
@@ -92,8 +92,8 @@ def test_nothing_planted_is_opened(tmp_path: Path, victim: Path, place: int, wha
 
 
 @pytest.mark.parametrize("what", PLANTS)
-def test_nothing_planted_becomes_a_new_file(tmp_path: Path, victim: Path, place: int, what: str) -> None:
-    """U-33: what is planted where a file is to be made is told, and neither written to nor removed."""
+def test_planted_entries_are_not_replaced_by_a_new_file(tmp_path: Path, victim: Path, place: int, what: str) -> None:
+    """U-33: a planted entry at the name of a new file is reported, and neither written nor removed."""
     plant(tmp_path / "d" / "name", what, victim)
     before = victim.stat()
     with pytest.raises(HostileNameError, match=r"it is|it has|Is a"):
@@ -103,8 +103,8 @@ def test_nothing_planted_becomes_a_new_file(tmp_path: Path, victim: Path, place:
     assert (victim.read_bytes(), after.st_mode, after.st_mtime_ns) == (b"secret", before.st_mode, before.st_mtime_ns)
 
 
-def test_what_a_killed_run_left_is_replaced(tmp_path: Path, place: int) -> None:
-    """And not written to: whoever has it open goes on with what he opened."""
+def test_a_killed_runs_file_is_replaced(tmp_path: Path, place: int) -> None:
+    """The old file is not written: a process that has it open keeps its content."""
     (tmp_path / "d" / "name").write_bytes(b"left")
     with open(tmp_path / "d" / "name", "rb") as left:
         descriptor = create("name", dir_fd=place)
@@ -115,7 +115,7 @@ def test_what_a_killed_run_left_is_replaced(tmp_path: Path, place: int) -> None:
 
 
 def test_a_directory_is_not_reached_through_a_link(tmp_path: Path, place: int) -> None:
-    """O_NOFOLLOW looks at the last part of a path only: each part is opened for itself."""
+    """O_NOFOLLOW checks only the last part of a path: each part is opened separately."""
     (tmp_path / "elsewhere" / "plan").mkdir(parents=True)
     (tmp_path / "d" / "stage").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(HostileNameError, match="symbolic link"):
@@ -147,8 +147,8 @@ def test_a_small_file_has_a_limit(tmp_path: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("read", ["as root", "as its owner could"])
-def test_nothing_of_a_large_one_is_read(tmp_path: Path, place: int, read: str) -> None:
-    """U-35: what is refused by its size takes no memory before; else a look at 3 GB of nothing takes all of it."""
+def test_a_large_file_is_refused_unread(tmp_path: Path, place: int, read: str) -> None:
+    """U-35: a file refused by its size uses no memory; otherwise reading 3 GB of zeros would take all of it."""
     with (tmp_path / "d" / "small").open("wb") as file:
         file.truncate(3 << 30)
     tracemalloc.start()
@@ -160,8 +160,8 @@ def test_nothing_of_a_large_one_is_read(tmp_path: Path, place: int, read: str) -
         tracemalloc.stop()
 
 
-def test_what_every_scan_reads_is_small(tmp_path: Path) -> None:
-    """U-35: nor does a partition's or a log directory's own file that is below the limit of indexes and snapshots."""
+def test_files_read_by_every_scan_have_a_small_limit(tmp_path: Path) -> None:
+    """U-35: also a partition's or log directory's own file below the limit of indexes and snapshots."""
     batch = keyed_batch(0, [("k", "v")])
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch, 1: b""})})
     log_dir = read_log_dir(path)
@@ -179,7 +179,7 @@ def test_what_every_scan_reads_is_small(tmp_path: Path) -> None:
 
 
 def test_no_descriptor_is_left(tmp_path: Path, victim: Path, place: int) -> None:
-    """What was refused was closed: the daemon meets it at every look."""
+    """The refused file was closed: the daemon meets it at every scan."""
     for number, what in enumerate(PLANTS):
         plant(tmp_path / "d" / str(number), what, victim)
     before = open_descriptors()
@@ -193,7 +193,7 @@ def test_no_descriptor_is_left(tmp_path: Path, victim: Path, place: int) -> None
 
 
 def test_a_recorded_name_is_plain() -> None:
-    """U-33: what a record names lies where the record lies."""
+    """U-33: a name in a record is inside the record's directory."""
     assert plain_name("00000000000000000000.log") == "00000000000000000000.log"
     for name in ("", ".", "..", "a/b", "/etc", "../x", "a\0b"):
         with pytest.raises(ValueError, match="not a plain name"):

@@ -1,4 +1,4 @@
-"""Files that are read whole, and what stands in their place."""
+"""Files that are read whole, and other entries at their names."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_content_or_nothing(tmp_path: Path) -> None:
     assert read_small_file(tmp_path / "missing") is None
 
 
-def test_what_is_no_plain_file(tmp_path: Path) -> None:
-    """A pipe without a writer would keep its reader for ever, here with the log directory's lock held."""
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    """A pipe without a writer would block its reader indefinitely, while it holds the log directory's lock."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     before = open_descriptors()
@@ -58,12 +58,10 @@ def test_a_pipe_in_a_partition_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EINVAL])
-def test_a_file_that_cannot_be_given_away_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_failed_change_of_owner_is_not_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """S-60: root gives it to the directory's owner, another user may not (EPERM).
 
-    In a user namespace, as with systemd's PrivateUsers, an owner may have no number to be given anything (EINVAL).
+    In a user namespace, as with systemd's PrivateUsers, an owner may have no number there (EINVAL).
     """
 
     def refuse(*_: object, **__: object) -> None:
@@ -86,8 +84,8 @@ def test_other_failures_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("entry", [8, 12])
 @pytest.mark.parametrize("count", [0, 1, 4096, ROOM_BYTES // 8, ROOM_BYTES // 8 + 1])
-def test_an_index_with_room(tmp_path: Path, entry: int, count: int) -> None:
-    """F-6: the 10 MiB that a broker gives an index beforehand are not read behind its entries."""
+def test_a_preallocated_index(tmp_path: Path, entry: int, count: int) -> None:
+    """F-6: the 10 MiB that a broker preallocates for an index are not read beyond its entries."""
     path = tmp_path / "0.index"
     entries = b"".join(number.to_bytes(entry, "big") for number in range(1, count + 1))
     path.write_bytes(entries)
@@ -103,8 +101,8 @@ def test_an_index_with_room(tmp_path: Path, entry: int, count: int) -> None:
     assert read_small_file(path) == entries + bytes((10 << 20) - len(entries))
 
 
-def test_an_index_without_room(tmp_path: Path) -> None:
-    """All of it, zeros too: fewer than no index has."""
+def test_an_index_without_preallocation(tmp_path: Path) -> None:
+    """Everything is read, zeros too: it is smaller than any preallocated index."""
     path = tmp_path / "0.index"
     for content in (
         b"",
@@ -118,8 +116,11 @@ def test_an_index_without_room(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_permission_error_names_what_is_odd(tmp_path: Path) -> None:
-    """A file that is not its directory's owner's, or that forbids its owner, is mended; else it is the user who is."""
+def test_a_permission_error_names_its_cause(tmp_path: Path) -> None:
+    """If the file's owner differs from its directory's, or its mode excludes the owner, fix the file.
+
+    Otherwise the user is wrong.
+    """
     file = tmp_path / "0.log"
     file.touch()
 

@@ -1,4 +1,4 @@
-"""U-33: files of the state directory are locked, and their owner, who may be anybody, cannot keep others for ever."""
+"""U-33: files of the state directory are locked, and their owner, any user, cannot block others indefinitely."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def change(root: Path, wait_seconds: float = state_files.LOCK_WAIT_SECONDS) -> N
         pass
 
 
-def test_a_lock_that_is_never_given_back(tmp_path: Path) -> None:
-    """It is waited for a while, and then said who is in the way."""
+def test_a_lock_that_is_never_released(tmp_path: Path) -> None:
+    """The wait is limited, and its error names the holder."""
     with (tmp_path / "delegations.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(CleanerdError, match=r"another process has held delegations\.lock for"):
@@ -33,7 +33,7 @@ def test_a_lock_that_is_never_given_back(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
-    """Others that change the file are waited for."""
+    """A process waits for others that change the file."""
     descriptor = os.open(tmp_path / "x.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     given_back: list[bool] = []
@@ -62,7 +62,7 @@ def test_a_lock_that_is_released_is_taken(tmp_path: Path) -> None:
     ],
 )
 def test_a_newer_release_is_distinguished_from_damage(tmp_path: Path, text: str, reported: str) -> None:
-    """U-10, D-22: an operator who returns to an earlier release does not look for a broken disk; here by the pauses."""
+    """U-10, D-22: an operator who downgrades must not suspect a broken disk; this test uses the pauses."""
     (tmp_path / "daemon.json").write_text(text)
     pauses, warning = load_pauses(tmp_path)
     assert pauses == Pauses(everything=True), "D-22"

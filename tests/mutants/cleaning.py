@@ -351,7 +351,7 @@ CLEANING = (
         "if place in ours and found.digest(*place) != witness.digest:",
         (
             "tests/swap/test_validate.py::test_other_aborted_transactions",
-            "tests/torn/test_recovery.py::test_an_index_that_is_made_anew_meanwhile",
+            "tests/torn/test_recovery.py::test_an_index_that_is_rebuilt_meanwhile",
         ),
     ),
     Mutant(

@@ -104,7 +104,7 @@ MEMORY = (
         "cleanerd/fsio/safe_open.py",
         "        if status.st_size > max_bytes:  # before",
         "        if status.st_size < 0:  # before",
-        ("tests/fsio/test_safe_open.py::test_nothing_of_a_large_one_is_read",),
+        ("tests/fsio/test_safe_open.py::test_a_large_file_is_refused_unread",),
     ),
     Mutant(
         "a-death-counts-at-each-look",

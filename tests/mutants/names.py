@@ -8,7 +8,7 @@ SAFE_OPEN = "cleanerd/fsio/safe_open.py"
 FILE_READING = "cleanerd/segments/file_metadata.py"
 UNFINISHED = "cleanerd/swap/unfinished.py"
 CLAIM = "cleanerd/broker/claim.py"
-PLANTED = "tests/fsio/test_safe_open.py::test_nothing_planted_is_opened"
+PLANTED = "tests/fsio/test_safe_open.py::test_planted_entries_are_not_opened"
 
 NAMES = (
     Mutant(
@@ -25,7 +25,7 @@ NAMES = (
         SAFE_OPEN,
         "    if one_name and status.st_nlink > 1:",
         "    if one_name and status.st_nlink > 2:",
-        (PLANTED, "tests/fsio/test_safe_open.py::test_nothing_planted_becomes_a_new_file"),
+        (PLANTED, "tests/fsio/test_safe_open.py::test_planted_entries_are_not_replaced_by_a_new_file"),
     ),
     Mutant(
         "only-the-last-part-of-a-name-is-looked-at",

@@ -1,1 +1,1 @@
-"""``make soak``: the daemon beside a real broker for a quarter of an hour, and what of it grew."""
+"""``make soak``: the daemon beside a real broker for a quarter of an hour, and which figures grew."""

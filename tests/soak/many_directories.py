@@ -1,8 +1,8 @@
-"""A short soak: one ``cleanerd run`` beside many log directories with many small partitions, and no real broker.
+"""A short soak: one ``cleanerd run`` beside many log directories with many small partitions, without a real broker.
 
-What a daemon keeps for each look, each directory or each cleaning shows within two minutes where there are many of
-them; in the long soak there are two directories and thirty partitions. The brokers are stand-ins (``FakeAgent``), so a
-cleaning costs next to nothing and there are dozens a second.
+Leaks per scan, directory or cleaning show within two minutes if there are many of them; the long soak has two
+directories and thirty partitions. The brokers are stand-ins (``FakeAgent``), so a cleaning costs almost nothing and
+dozens happen per second.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ DIRECTORIES: Final = 6
 PARTITIONS: Final = 25
 PERIOD_SECONDS: Final = 1.0
 WARM_SECONDS: Final = 20.0
-"""Every partition was cleaned once by then, and the daemon's modules are loaded."""
+"""By then every partition was cleaned once, and the daemon's modules are loaded."""
 
 PAUSE_SECONDS: Final = 0.03
 MEMORY_MIB: Final = 8.0
 
 
 class GrowingBroker(FakeAgent):
-    """One log directory whose partitions get a segment now and then."""
+    """One log directory whose partitions sometimes get a segment."""
 
     def __init__(self, log_dir: Path) -> None:
         super().__init__(
@@ -58,13 +58,13 @@ class GrowingBroker(FakeAgent):
         self.ends = dict.fromkeys(names, 2)
 
     def do_log(self, request: dict[str, Any]) -> dict[str, Any]:
-        """All that is written is flushed and committed."""
+        """All written records are flushed and committed."""
         end = self.ends[f"{request['topic']}-{request['partition']}"]
         markers = dict.fromkeys(("hw", "lso", "leo", "recovery_point"), end)
         return {**super().do_log(request), **markers}
 
     def grow(self, name: str) -> None:
-        """Two records more of the same keys, in a segment that ends with them."""
+        """Two more records of the same keys, in a segment that ends with them."""
         path, end = self.log_dir / name, self.ends[name]
         write_segment(path, end, batch(end, ("a", str(end)), ("b", str(end))))
         write_segment(path, end + 2, b"")
@@ -72,7 +72,7 @@ class GrowingBroker(FakeAgent):
 
 
 class Traffic:
-    """Partition after partition grows, one of each directory at a time."""
+    """The partitions grow in turn, one of every directory at a time."""
 
     def __init__(self, brokers: list[GrowingBroker]) -> None:
         self._brokers = brokers
@@ -100,7 +100,7 @@ class Traffic:
 
 @dataclass
 class ManyDirectories:
-    """One run below ``base``. ``prefix``: the words before those of the daemon."""
+    """One run below ``base``. ``prefix``: the words before the daemon's command."""
 
     seconds: float
     base: Path
@@ -109,7 +109,7 @@ class ManyDirectories:
     checks: list[Check] = field(default_factory=list)
 
     def run(self) -> list[Row]:
-        """The rows of the table; ``checks`` are filled too."""
+        """The rows of the table; also fills ``checks``."""
         with contextlib.ExitStack() as stack:
             brokers = [GrowingBroker(self.base / f"disk{number}") for number in range(DIRECTORIES)]
             for broker in brokers:
@@ -138,7 +138,7 @@ class ManyDirectories:
     def _rows(self) -> list[Row]:
         series = self.samples.series
         rows = [flat(name, series[name], MEMORY_MIB) for name in ("resident MiB", "anonymous MiB")]
-        # Workers and looks open and close what they read, so a moment has some more or fewer.
+        # Workers and scans open and close files, so the number varies from moment to moment.
         rows += [flat("descriptors", series["descriptors"], 3), flat("threads", series["threads"], 1)]
         rows += [flat("inotify watches", series["inotify watches"], 0)]
         rows += [flat("files in the state directory", series["files in the state directory"], 2)]

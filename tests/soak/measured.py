@@ -1,8 +1,8 @@
-"""A daemon that is measured from inside: what of its memory is in use, and by whom.
+"""A daemon measured from inside: used memory, by owner.
 
-``python -m tests.soak.measured FILE TRACED python -m cleanerd run ...`` writes a line of JSON a second to ``FILE``:
-what the C library has from the kernel, what of that is in use and what is free, Python's own objects, threads.
-``TRACED`` 1: ``tracemalloc`` counts too, and a line has what has grown most since the first minute.
+``python -m tests.soak.measured FILE TRACED python -m cleanerd run ...`` writes a line of JSON per second to ``FILE``:
+memory that the C library got from the kernel, its used and free parts, Python's own objects, threads. With ``TRACED``
+1, ``tracemalloc`` counts too, and a line has the largest growth since the first minute.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def heap_bytes() -> dict[str, int]:
-    """Of glibc: ``taken`` from the kernel, of which are ``in_use`` and ``free``; ``mapped``: large ones apart."""
+    """By glibc: ``taken`` from the kernel, of which ``in_use`` and ``free``; ``mapped``: large blocks, apart."""
     library = ctypes.CDLL(None)
     library.mallinfo2.restype = _Mallinfo2
     found = library.mallinfo2()
     return {"taken": found.arena, "in_use": found.uordblks, "free": found.fordblks, "mapped": found.hblkhd}
 
 
-# Nobody may list all objects here (gc.get_objects): other threads are in the middle of making some of them.
+# Never list all objects (gc.get_objects): other threads are in the middle of creating some of them.
 def sample() -> dict[str, Any]:
-    """This process at this moment, in bytes and counts."""
+    """This process now, in bytes and counts."""
     rollup = {
         line.partition(":")[0]: int(line.split()[1]) * 1024
         for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]
@@ -80,7 +80,7 @@ def _write(file: Path) -> None:
 
 
 def main() -> None:
-    """Measure beside what the rest of the command line says."""
+    """Measure, and run the rest of the command line."""
     _, file, traced, _python, _dash_m, module, *arguments = sys.argv
     if traced == "1":
         tracemalloc.start(1)

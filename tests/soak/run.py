@@ -1,8 +1,8 @@
 """``make soak``: one ``cleanerd run`` beside a broker of 4.3 with the agent, 30 partitions, all kinds of clients.
 
-``SOAK_MINUTES`` (default 15). Every five seconds the daemon and the broker are measured; at the end a table says what
-of it grew, and with which exit code the daemon and ``cleanerd verify`` ended. Exit code 1 when a row is not as wanted.
-``SOAK_KEEP``: a directory that gets the samples and the daemon's log.
+``SOAK_MINUTES`` (default 15). Every five seconds it measures the daemon and the broker. At the end a table shows which
+figures grew, and the exit codes of the daemon and ``cleanerd verify``. The exit code is 1 if a row is not as wanted.
+``SOAK_KEEP``: a directory for the samples and the daemon's log.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _kafka = contextlib.contextmanager(brokers)
 
 PROPERTIES: Final = {
     "log.segment.delete.delay.ms": "500",
-    # Once an hour otherwise: what a daemon reads of the cluster's metadata is another thing from then on.
+    # Once per hour by default: from then on the daemon reads the cluster's metadata in a different way.
     "metadata.log.max.snapshot.interval.ms": "60000",
 }
 
 
 @dataclass
 class Soak:
-    """One run. ``write`` gets the lines that somebody who waits wants to see."""
+    """One run. ``write`` gets progress lines."""
 
     minutes: float
     base: Path
@@ -57,13 +57,14 @@ class Soak:
     checks: list[Check] = field(default_factory=list)
 
     def run(self) -> list[Row]:
-        """The rows of the table; ``checks`` are filled too."""
+        """The rows of the table; also fills ``checks``."""
         with _kafka("4.3") as start:
             broker = start(log_dirs=2, jvm_args=with_agent(), properties=PROPERTIES)
             port = free_port()
             config = self.base / "cleanerd.toml"
             config.write_text('"log.cleaner.threads" = 2\n')
-            # Markers go after a minute: else clean parts would grow all the time, and what may be dirty beside them.
+            # Markers expire after a minute: otherwise clean sections would always grow, and with them the allowed dirty
+            # sections.
             create_topics(
                 broker,
                 sorted(TOPICS),
@@ -82,7 +83,7 @@ class Soak:
         return self._rows(visitors)
 
     def _settings(self, broker: Broker, port: int) -> list[str]:
-        """As a host has them; the topics' ratio of 1 is not ours (U-9)."""
+        """As on a host; the topics' ratio of 1 does not apply to cleanerd (U-9)."""
         return [
             "cleanerd.mode=auto",
             f"cleanerd.broker.properties={broker.properties_file}",
@@ -102,7 +103,7 @@ class Soak:
             assert daemon.process.poll() is None, daemon.log.read_text()[-3000:]
             self.samples.add(at, of_view(view, TOPICS))
             self.samples.add(at, of_daemon(daemon.process.pid, self.base, self.base / "state"))
-            # Clients that hang become more in the first minutes, until as many are let go as come.
+            # Hanging clients become more in the first minutes, until as many are closed as arrive.
             own = self.samples.series["descriptors"][-1][1] - visitors.hanging
             self.samples.add(at, {"descriptors but for hanging clients": own})
             self.samples.add(at, of_broker(broker.pid))
@@ -117,7 +118,7 @@ class Soak:
         figures = ", ".join(f"{name} {self.samples.series[name][-1][1]:.0f}" for name in wanted)
         self.write(f"{at_seconds / 60:4.0f} min: {figures}")
 
-    # -- what is asked once -------------------------------------------------------------------------------------------
+    # -- checks made once ---------------------------------------------------------------------------------------------
 
     def _check(self, name: str, reported_so: str, *, ok: bool) -> None:
         self.checks.append(Check(name, reported_so, ok))
@@ -150,7 +151,7 @@ class Soak:
             left[:] = [str(p) for d in broker.log_dirs for p in d.glob("*-*/*") if p.name.endswith(names)]
             return not left
 
-        with contextlib.suppress(AssertionError):  # the check tells which
+        with contextlib.suppress(AssertionError):  # the check reports the names
             wait_until("deleted", nothing_is_left)
         left += [str(p) for p in self.base.rglob("*") if p.name.endswith((".tmp", ".sock", ".damaged"))]
         self._check("left behind", ", ".join(left[:5]) or "nothing", ok=not left)
@@ -160,14 +161,14 @@ class Soak:
         verified = cleanerd("verify", broker.log_dirs, self.base / "state")
         self._check("cleanerd verify", f"exit code {verified.exit_code}", ok=verified.exit_code == 0)
 
-    # -- the verdict --------------------------------------------------------------------------------------------------
+    # -- the results --------------------------------------------------------------------------------------------------
 
     def _rows(self, visitors: Visitors) -> list[Row]:
         series = self.samples.series
-        # A daemon that has run for two minutes still fills its history.
+        # a daemon that has run for two minutes still fills its history
         memory_mib = 4.0 if self.minutes >= 10 else 16.0
         rows = [flat(name, series[name], memory_mib) for name in ("resident MiB", "anonymous MiB")]
-        # A share: it moves when somebody else who has the same libraries open comes or goes.
+        # This is a share: it changes when another process with the same libraries starts or ends.
         rows += [reported("proportional MiB", series["proportional MiB"])]
         rows += [reported("descriptors", series["descriptors"])]
         own = "descriptors but for hanging clients"
@@ -179,7 +180,7 @@ class Soak:
         backlog = series["backlog KiB"]
         rows += [flat("backlog KiB", backlog, 200)]
         rows += [below("largest backlog of a partition KiB", series["largest backlog of a partition KiB"], 1024)]
-        # A log is dirty as a whole until it was cleaned once.
+        # A log is completely dirty until its first cleaning.
         rows += [below("largest dirty ratio", after(series["largest dirty ratio"], 30), 0.99)]
         nothing = ("overdue partitions", "quarantined but for the planted", "dead workers", "not healthy")
         rows += [below(name, series[name], 0) for name in nothing]
@@ -195,7 +196,7 @@ class Soak:
 
 
 def main() -> int:
-    """Run and tell."""
+    """Run and report."""
     minutes = float(os.environ.get("SOAK_MINUTES", "15"))
 
     def write(line: str) -> None:

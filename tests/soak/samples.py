@@ -1,4 +1,4 @@
-"""One process in figures, as ``/proc`` has them, and a daemon's view in figures."""
+"""Figures of one process from ``/proc``, and figures of a daemon's status."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 AGENT_THREADS: Final = "cleanerd-agent"
 GRACE_MS: Final = 5_000
-"""By Kafka's rules a log that is clean enough may be cleaned as soon as it is due, so it is due for a moment."""
+"""By Kafka's rules a clean enough log may be cleaned as soon as it is overdue, so it is overdue for a moment."""
 
 _KIB_A_MIB: Final = 1024
 
@@ -28,13 +28,13 @@ class Samples:
     series: dict[str, Series] = field(default_factory=dict)
 
     def add(self, at_seconds: float, values: Mapping[str, float]) -> None:
-        """What was read at one moment."""
+        """Add the values of one moment."""
         for name, value in values.items():
             self.series.setdefault(name, []).append((at_seconds, float(value)))
 
 
 def memory_mib(pid: int) -> dict[str, float]:
-    """Resident, proportional and anonymous memory. A process that pages nothing out keeps its leaks in the last."""
+    """Resident, proportional and anonymous memory. Without swapping, leaks stay in the last."""
     found: dict[str, float] = {}
     wanted = {"Rss": "resident MiB", "Pss": "proportional MiB", "Anonymous": "anonymous MiB"}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()[1:]:
@@ -45,7 +45,7 @@ def memory_mib(pid: int) -> dict[str, float]:
 
 
 def descriptors(pid: int) -> list[str]:
-    """What each open descriptor leads to."""
+    """The target of every open descriptor."""
     found = []
     for number in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -54,7 +54,7 @@ def descriptors(pid: int) -> list[str]:
 
 
 def watches(pid: int) -> int:
-    """Of inotify."""
+    """Watches of inotify."""
     count = 0
     for number in os.listdir(f"/proc/{pid}/fdinfo"):
         with contextlib.suppress(FileNotFoundError):
@@ -73,13 +73,13 @@ def thread_names(pid: int) -> list[str]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of all threads that there were."""
+    """User and system time of all threads, also of ended ones."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def of_daemon(pid: int, base: Path, state_dir: Path) -> dict[str, float]:
-    """The process, and what it leaves on the disk."""
+    """The process, and its files on the disk."""
     return {
         **memory_mib(pid),
         "descriptors": len(descriptors(pid)),
@@ -92,7 +92,7 @@ def of_daemon(pid: int, base: Path, state_dir: Path) -> dict[str, float]:
 
 
 def of_broker(pid: int) -> dict[str, float]:
-    """What an agent could leak in its JVM; segments come and go, so files are counted apart."""
+    """Possible leaks of an agent in its JVM; segments come and go, so files are counted apart."""
     opened = descriptors(pid)
     return {
         "broker: descriptors of files": sum(path.startswith("/") for path in opened),
@@ -103,7 +103,7 @@ def of_broker(pid: int) -> dict[str, float]:
 
 
 def of_view(view: Mapping[str, Any], topics: Collection[str]) -> dict[str, float]:
-    """What the daemon says of itself; the backlog is that of ``topics``."""
+    """The daemon's own figures; the backlog is that of ``topics``."""
     ours = [each for each in view["partitions"] if each["topic"] in topics]
     bad = [each for each in view["partitions"] if each["state"] == "quarantined" and each["topic"] != "planted"]
     due = [each["overdue_at_ms"] for each in ours if each["overdue_at_ms"] is not None]

@@ -1,4 +1,4 @@
-"""What a daemon keeps for each look or each log directory shows where there are many."""
+"""Leaks per scan or log directory show if there are many of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_nothing_grows_beside_many_log_directories(tmp_path: Path) -> None:
-    """Threads, descriptors, watches, memory, state files: flat for two minutes of looks and of cleanings."""
+    """Threads, descriptors, watches, memory, state files: constant over two minutes of scans and cleanings."""
     soak = ManyDirectories(120.0, tmp_path)
     rows = soak.run()
     lines: list[str] = []

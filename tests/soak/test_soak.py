@@ -1,4 +1,4 @@
-"""``make soak`` in two minutes, so that it works on the day that somebody wants to know."""
+"""``make soak`` for two minutes, so that it keeps working."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_two_minutes(tmp_path: Path) -> None:
-    """``make soak`` in short: every kind of visitor comes at least once, and nothing goes wrong."""
+    """``make soak`` in short: every kind of visitor comes at least once, without a problem."""
     lines: list[str] = []
     soak = Soak(2.0, tmp_path, lines.append)
     rows = soak.run()

@@ -1,4 +1,4 @@
-"""tests.soak.verdict: a leak is found however slow, a sawtooth is none."""
+"""tests.soak.verdict: even a slow leak is found, and a sawtooth is not a leak."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.soak.verdict import Series
 
 SAMPLES = 180
-"""A quarter of an hour, one every five seconds."""
+"""A quarter of an hour, a sample every five seconds."""
 
 
 def series(value: Callable[[float], float]) -> Series:
@@ -48,35 +48,35 @@ def test_a_descriptor_a_minute_is_found() -> None:
 
 
 def test_a_descriptor_a_minute_is_found_among_clients_that_come_and_go() -> None:
-    """Sixteen connections for half a minute in each one hide the steps, but not the way they go."""
+    """Sixteen connections for half a minute in each minute hide the single steps, but not the trend."""
     assert not flat("descriptors", series(lambda at: 20 + at // 60 + 16 * (at % 60 < 30)), 2).ok
 
 
 @pytest.mark.parametrize("period_seconds", [20, 60, 150, 290])
-def test_a_sawtooth_is_no_leak(period_seconds: int) -> None:
-    """It rises by 30 and falls again: descriptors of hanging clients, files until they are swept, a heap."""
+def test_a_sawtooth_is_not_a_leak(period_seconds: int) -> None:
+    """It rises by 30 and falls again: descriptors of hanging clients, files until a sweep, a heap."""
     found = flat("descriptors", series(lambda at: 20 + 30 * (at % period_seconds) / period_seconds), 2)
     assert found.ok, found
 
 
-def test_noise_and_a_single_peak_are_no_leak() -> None:
+def test_noise_and_a_single_peak_are_not_a_leak() -> None:
     some = noise(10)
     assert flat("memory", series(lambda at: 80 + some() + 500 * (at == 850)), 4).ok
 
 
 def test_a_leak_below_noise_is_found() -> None:
-    """1 MiB a minute, where every sample is off by up to 3."""
+    """1 MiB per minute, with an error of up to 3 MiB in every sample."""
     some = noise(3)
     assert not flat("memory", series(lambda at: 80 + at / 60 + some()), 4).ok
 
 
-def test_what_fills_at_the_beginning_is_no_leak() -> None:
+def test_growth_at_the_beginning_is_not_a_leak() -> None:
     """Caches and the history: the first third does not count."""
     assert flat("memory", series(lambda at: 50 + 30 * min(at, 280) / 280), 4).ok
     assert not flat("memory", series(lambda at: 50 + 30 * min(at, 800) / 800), 4).ok
 
 
-def test_what_falls_is_no_leak() -> None:
+def test_a_falling_series_is_not_a_leak() -> None:
     found = flat("memory", series(lambda at: 100 - at / 60), 0)
     assert found.ok
     assert rise(series(lambda at: 100 - at / 60)) == pytest.approx(-5, abs=0.2)
@@ -95,8 +95,8 @@ def test_slope_and_rate() -> None:
 
 
 @pytest.mark.parametrize("some", [[], [(0.0, 1.0)], [(0.0, 1.0), (900.0, 1.0)]])
-def test_too_few_samples_are_no_verdict(some: Series) -> None:
-    """A soak that measured nothing must not end well."""
+def test_too_few_samples_raise(some: Series) -> None:
+    """A soak without measurements must not pass."""
     with pytest.raises(ValueError, match="samples"):
         thirds(some)
 

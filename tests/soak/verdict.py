@@ -1,8 +1,8 @@
-"""What samples of a soak say: which figures grew, which went beyond their bound. Pure.
+"""The results of a soak's samples: which figures grew or exceeded their limit. Pure functions.
 
-A figure may rise and fall as it likes: a sawtooth is no leak. What grew is told by thirds. The first one is left out,
-as a daemon fills its caches and its history then; from the second to the last one both the usual value (the median)
-and the low ones (the tenth part of the values that is smallest) have to rise for a growth.
+A figure may rise and fall: a sawtooth is not a leak. Growth is decided by thirds. The first one is left out, as a
+daemon fills its caches and its history then. From the second to the last one both the median and the lowest tenth of
+the values have to rise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Series = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians of the thirds, the largest value, the slope. ``wanted`` is empty where it is told only."""
+    """Medians of the thirds, the largest value, the slope. ``wanted`` is empty for a row that is only shown."""
 
     name: str
     start: float
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Something that holds or not, looked at once."""
+    """A condition, checked once."""
 
     name: str
     reported: str
@@ -45,7 +45,7 @@ class Check:
 
 
 def thirds(series: Series) -> tuple[list[float], list[float], list[float]]:
-    """The values by time. Raises ValueError when one of them would be empty."""
+    """The values by time. Raises ValueError if one of the thirds is empty."""
     if not series:
         raise ValueError("no samples")
     begin, end = series[0][0], series[-1][0]
@@ -61,13 +61,13 @@ def thirds(series: Series) -> tuple[list[float], list[float], list[float]]:
 
 
 def slope_an_hour(series: Series) -> float:
-    """Theil-Sen: the median of the slopes between any two samples. Outliers do not move it."""
+    """Theil-Sen: the median of the slopes between any two samples. Outliers do not affect it."""
     slopes = [(b - a) / (at_b - at_a) for (at_a, a), (at_b, b) in combinations(series, 2) if at_b > at_a]
     return median(slopes) * HOUR_SECONDS if slopes else 0.0
 
 
 def rise(series: Series) -> float:
-    """By how much the last third lies above the second one, in its usual and in its low values."""
+    """How far the last third is above the second one, in its median and its low values."""
     _, middle, last = thirds(series)
     return min(median(last) - median(middle), _low(last) - _low(middle))
 
@@ -83,7 +83,7 @@ def below(name: str, series: Series, bound: float) -> Row:
 
 
 def reported(name: str, series: Series) -> Row:
-    """It is shown, and nothing is asked of it."""
+    """It is shown without a condition."""
     return _row(name, series, "", ok=True)
 
 
@@ -97,7 +97,7 @@ def _row(name: str, series: Series, wanted: str, *, ok: bool) -> Row:
 
 
 def after(series: Series, seconds: float) -> Series:
-    """Without what was measured before."""
+    """Only the samples after that time."""
     return [(at, value) for at, value in series if at >= seconds]
 
 
@@ -107,12 +107,12 @@ def per_second(series: Series) -> Series:
 
 
 def failing(rows: Iterable[Row | Check]) -> list[str]:
-    """The names of those that are not as wanted."""
+    """Names of those that are not as wanted."""
     return [each.name for each in rows if not each.ok]
 
 
 def table(rows: Sequence[Row], checks: Sequence[Check], write: Callable[[str], object]) -> None:
-    """Print both, failing ones marked."""
+    """A table of both, with failing ones marked."""
     width = max([len(row.name) for row in rows] + [len(check.name) for check in checks])
     heads = ("start", "middle", "end", "largest", "an hour")
     write(f"   {'':{width}}" + "".join(f"{head:>12}" for head in heads) + "  wanted")

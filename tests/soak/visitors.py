@@ -1,7 +1,7 @@
-"""Everybody who asks something of a daemon or changes something around it, while it cleans.
+"""Clients of a daemon and changes around it while it cleans.
 
-Each in a thread of its own, again and again: whatever could hold on to a descriptor, a thread or memory is done some
-dozens of times in a quarter of an hour. What does not go as it should is a problem, told at the end.
+Each runs repeatedly in a thread of its own: any leak of a descriptor, thread or memory happens dozens of times in a
+quarter of an hour. Problems are reported at the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS: Final = 20.0
 SOON_SECONDS: Final = 60.0
 HANG_SECONDS: Final = 150.0
-"""Longer than the server puts up with."""
+"""longer than the server's limit"""
 
 PLANTED: Final = "planted"
 PAGES: Final = ("/status", "/status", "/healthz", "/readyz", "/", "/page/app.js", "/explain/plain-none-0", "/nowhere")
@@ -38,7 +38,7 @@ PAGES: Final = ("/status", "/status", "/healthz", "/readyz", "/", "/page/app.js"
 
 @dataclass
 class Visitors:
-    """They come and go until the block ends."""
+    """They run until the block ends."""
 
     daemon: Daemon
     broker: Broker
@@ -93,7 +93,7 @@ class Visitors:
         thread.start()
         self._threads.append(thread)
 
-    # -- who reads ----------------------------------------------------------------------------------------------------
+    # -- readers ------------------------------------------------------------------------------------------------------
 
     def _get(self, path: str, **headers: str) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
@@ -118,7 +118,7 @@ class Visitors:
         assert status in wanted.get(path, {200}), (path, status, body[:200])
 
     def _hang(self, number: int) -> None:
-        """Nothing at all, half a request, or a whole one whose answer nobody reads."""
+        """Send nothing, half a request, or a whole one without reading the response."""
         self._let_go()
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=ANSWER_SECONDS)
         if number % 3:
@@ -128,7 +128,7 @@ class Visitors:
 
     @property
     def hanging(self) -> int:
-        """So many clients of the page hang at this moment."""
+        """The number of hanging clients of the page."""
         return len(self._hanging)
 
     def _let_go(self) -> None:
@@ -138,14 +138,14 @@ class Visitors:
             each[1].close()
 
     def _hang_on_socket(self, number: int) -> None:
-        """A client of the control socket that says nothing, nonsense, or goes away before it is answered."""
+        """A client of the control socket that sends nothing or invalid data, or disconnects before the response."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
             line.settimeout(ANSWER_SECONDS)
             line.connect(str(self.daemon.base / "control.sock"))
             line.sendall((b"", b"nonsense\n", b'{"op": "status"}\n')[number % 3])
             self._stop.wait((20, 5, 0)[number % 3])
 
-    # -- who changes something ----------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------------
 
     def _reload(self, number: int) -> None:
         """SIGHUP with other settings each time: three workers, two workers."""
@@ -155,7 +155,7 @@ class Visitors:
         wait_until("reloaded", lambda: self.daemon.ask("status")["settings_generation"] > before)
 
     def _pause(self, number: int) -> None:
-        """A partition, or every third time all of them, for some seconds."""
+        """Pause a partition, or every third time all of them, for some seconds."""
         name = None if number % 3 == 2 else f"plain-none-{number % 2}"
         try:
             self.daemon.ask("pause", partition=name)
@@ -164,7 +164,7 @@ class Visitors:
             self.daemon.ask("resume", partition=name)
 
     def _make_a_topic_and_delete_it(self, number: int) -> None:
-        """Compacted, written to, cleaned."""
+        """Compacted, written, cleaned."""
         topic = f"passing-{number}"
         create_topics(self.broker, [topic], partitions=2)
         write(self.broker, topic)
@@ -173,7 +173,7 @@ class Visitors:
         wait_until("it is gone", lambda: not self._rows(topic), SOON_SECONDS)
 
     def _plant(self, _number: int) -> None:
-        """A byte of a closed segment is turned round: quarantined; turned back: ``retry``, and it is cleaned."""
+        """Change a byte of a closed segment: quarantined; restore it: ``retry``, and it is cleaned."""
         name = f"{PLANTED}-0"
         wait_until("it is known", lambda: bool(self._rows(PLANTED)), SOON_SECONDS)
         self.daemon.ask("pause", partition=name)
@@ -189,7 +189,7 @@ class Visitors:
                 wait_until("quarantined", lambda: self._rows(PLANTED)[0]["quarantine"] is not None, SOON_SECONDS)
             finally:
                 _turn(file, place)
-        self.daemon.ask("retry", partition=name)  # a look that comes before it ends the quarantine as well
+        self.daemon.ask("retry", partition=name)  # a scan that comes before it ends the quarantine as well
         wait_until("cleaned", lambda: self._is_well() and self._clean(PLANTED) != before, SOON_SECONDS)
 
     def _rows(self, topic: str) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Logs that lost power: what Kafka's recovery makes of them, with and without a cleaning before it (U-32)."""
+"""Logs after a power cut: Kafka's recovery with and without a cleaning before it (U-32)."""

@@ -1,4 +1,4 @@
-"""Where the power is cut: in memory."""
+"""The directory of the power cuts: in memory."""
 
 from __future__ import annotations
 

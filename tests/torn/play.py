@@ -1,8 +1,8 @@
-"""Power cuts by their seeds: Kafka's recovery of the log as it was left, and of what cleanerd made of it, side by side.
+"""Power cuts by seed: Kafka's recovery of the torn log, and of the same log after cleanerd, compared.
 
-    python -m tests.torn.play SEED      one of them again, with what differs
+python -m tests.torn.play SEED      repeat one, with the differences
 
-``Judge`` reads as a consumer of committed data does, so the values of a key, the log end, the open transactions and the
+``Judge`` reads like a read_committed consumer, so the values of a key, the log end, the open transactions and the
 producers are Kafka's own answers.
 """
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
 
 BATCH: Final = 50
-"""So many logs a question to the JVM."""
+"""Number of logs per request to the JVM."""
 
 SECTIONS: Final = ("cleaned", "staged")
 _IDENTITY: Final = ("producer_id", "epoch", "last_sequence", "last_offset", "offset_delta", "txn_first_offset")
-"""Of a producer: not its time, which an emptied batch no longer tells, nor the coordinator's epoch of a marker."""
+"""Fields of a producer without its time, which an emptied batch lacks, and the coordinator's epoch of a marker."""
 
 
 @dataclass(slots=True)
 class Case:
-    """One seed. ``root`` holds its log directories: as Kafka wrote it, as the power cut left it, and the ways' own.
+    """One seed. ``root`` has its log directories: Kafka's, the torn one, and those of every way.
 
-    ``daemon``: it is the daemon that stages. ``early``: cleanerd was there before the power failed, and saw what the
-    broker had written and nobody had flushed. ``reset``: it staged while the broker recovered.
+    ``daemon``: the daemon stages. ``early``: cleanerd ran before the power cut, and saw unflushed data of the broker.
+    ``reset``: it staged while the broker recovered.
     """
 
     seed: int
@@ -57,12 +57,15 @@ class Case:
 
     @property
     def config(self) -> TopicConfig:
-        """The topic's."""
+        """The topic's settings."""
         return ways.config_of(self.strategy)
 
 
 def play(judge: Judge, work: Path, seeds: Sequence[int]) -> Counter[str]:
-    """Play them all; returns what happened how often. Raises AssertionError with the seed and how to play it again."""
+    """Run all seeds; returns the counts of events.
+
+    Raises AssertionError with the seed and the command that repeats it.
+    """
     seen: Counter[str] = Counter()
     for first in range(0, len(seeds), BATCH):
         cases = [_case(seed, work / str(seed)) for seed in seeds[first : first + BATCH]]
@@ -101,9 +104,9 @@ def _differences(judge: Judge, cases: list[Case], seen: Counter[str]) -> Iterato
 
 
 def play_lost(judge: Judge, work: Path, seeds: Sequence[int]) -> Counter[str]:
-    """Logs that were stopped cleanly, of which somebody deleted indexes: the loader makes them anew, and so do we.
+    """Logs stopped cleanly, with deleted indexes: the loader rebuilds them, and so does cleanerd.
 
-    Returns what happened how often. Raises AssertionError with the seed.
+    Returns the counts of events. Raises AssertionError with the seed.
     """
     seen: Counter[str] = Counter()
     cases = [_case(seed, work / str(seed)) for seed in seeds]
@@ -126,7 +129,10 @@ def play_lost(judge: Judge, work: Path, seeds: Sequence[int]) -> Counter[str]:
 
 
 def _lose_indexes(rng: random.Random, path: Path) -> bool:
-    """Delete offset indexes, of all segments or of some, and most of the others of these; whether entries are lost."""
+    """Delete offset indexes, of all segments or of some, and most of their other indexes.
+
+    Returns whether entries are lost.
+    """
     share = rng.choice((1.0, 0.5, 0.2))
     lost = False
     for index in sorted(path.glob("*.index")):
@@ -141,7 +147,7 @@ def _lose_indexes(rng: random.Random, path: Path) -> bool:
 
 
 def _work(case: Case, seen: Counter[str]) -> list[str]:
-    """The power cut, and what cleanerd does before or after it."""
+    """The power cut, and cleanerd's work before or after it."""
     full, rng = case.root / "full", case.rng
     torn = ways.copy_log_dir(full, case.root / "torn")
     case.cut = cut_power(rng, case.log, torn)
@@ -159,7 +165,7 @@ def _work(case: Case, seen: Counter[str]) -> list[str]:
 
 
 def _clean(case: Case, seen: Counter[str]) -> list[str]:
-    """Two rounds: what expires in the second is younger than the first."""
+    """Clean twice: entries that expire in the second cleaning are younger than the first one."""
     problems = []
     for now_ms in (case.log.end_ms, case.log.end_ms + 2 * ways.DELETE_RETENTION_MS):
         result = ways.clean(case.root / "cleaned", case.config, now_ms)
@@ -172,7 +178,7 @@ def _stage(case: Case, seen: Counter[str]) -> list[str]:
     root = case.root / "staged"
     emptied = {}
     if case.reset:
-        # Staged while the broker recovers: it has just emptied a transaction index that it makes anew.
+        # Staged while the broker recovers: it has just emptied a transaction index to rebuild it.
         path = root / str(ways.NAME)
         first = max(base for log in path.glob("*.log") if (base := int(log.stem)) <= case.cut.recovery_point)
         emptied = {index: index.read_bytes() for index in path.glob("*.txnindex") if int(index.stem) >= first}
@@ -218,7 +224,7 @@ def _recover(
 
 
 def _compare(case: Case, kafka: dict[str, Any], ours: dict[str, Any]) -> list[str]:
-    """What a broker and its readers would notice."""
+    """Differences that a broker or its readers would notice."""
     if "error" in kafka or "error" in ours:
         same = "error" in kafka and "error" in ours
         return [] if same else [f"Kafka says {kafka.get('error')}, of ours {ours.get('error')}"]
@@ -245,7 +251,7 @@ def _identity(producer: dict[str, Any]) -> tuple[int, ...]:
 
 
 def _values(records: list[list[Any]], strategy: str) -> dict[str, tuple[int, str]]:
-    """Offset and value of each key's winner; a deleted key is as one that was never there."""
+    """Offset and value of every key's retained record; a deleted key counts as missing."""
     best: dict[str, tuple[tuple[str, int], str | None]] = {}
     for offset, key, value, version in records:
         rank = (version if strategy == "header" else "", offset)
@@ -255,7 +261,7 @@ def _values(records: list[list[Any]], strategy: str) -> dict[str, tuple[int, str
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play the seeds that are named, each by itself."""
+    """Run the named seeds one by one."""
     work = Path(tempfile.mkdtemp(prefix="power-cut-"))
     failed = 0
     with Judge("4.3") as judge:

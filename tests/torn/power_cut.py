@@ -1,9 +1,9 @@
-"""What a power cut leaves of a log that a broker was writing.
+"""The state of a log after a power cut while a broker was writing it.
 
-Below the recovery point everything is on the disk: the broker flushes log, indexes, transaction index and snapshot of
-what it rolls, then the directory, then moves the recovery point (``UnifiedLog.roll``, ``LocalLog.flush``); its
-checkpoint files are replaced whole. Of every other file some beginning is there, perhaps with zeros behind it, and the
-name of a file that was never flushed may be missing.
+Below the recovery point everything is on the disk. The broker flushes log, indexes, transaction index and snapshot of a
+rolled segment, then the directory, then moves the recovery point (``UnifiedLog.roll``, ``LocalLog.flush``). Its
+checkpoint files are replaced whole. Of every other file a prefix exists, perhaps followed by zeros, and the name of a
+file that was never flushed may be missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INDEXES = (".index", ".timeindex")
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What the checkpoints say; ``recovering``: the broker was killed once more while it recovered."""
+    """The checkpoints' values; ``recovering``: the broker was killed once more during its recovery."""
 
     recovery_point: int
     high_watermark: int
@@ -36,7 +36,7 @@ class Cut:
 
 
 def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
-    """Tear the files of the partition directory ``path``, which holds all of ``log``."""
+    """Tear the files of the partition directory ``path``, which has all of ``log``."""
     bases = [segment.base for segment in log.segments]
     places = sorted({0, *log.borders, *bases})
     point = rng.choice((*bases[1:], *bases[-2:], rng.choice(places), rng.choice(places[len(places) // 2 :])))
@@ -50,7 +50,9 @@ def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
     unusable = rng.random() < 0.15
     for snapshot in sorted(path.glob("*.snapshot")):
         if unusable:
-            snapshot.write_bytes(b"damaged")  # by something else than the power: then the log itself has to tell
+            snapshot.write_bytes(
+                b"damaged"
+            )  # lost in another way than by the power cut: then only the log shows the state
         elif int(snapshot.stem) > point:
             _lose(rng, snapshot)
     start = rng.choice(places[: len(places) // 2]) if rng.random() < 0.2 else 0
@@ -58,7 +60,7 @@ def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
 
 
 def tear_alike(full: Path, torn: Path, path: Path) -> None:
-    """Let ``path``, made of ``full``, lose what ``torn`` has lost."""
+    """Remove from ``path``, a copy of ``full``, everything that ``torn`` has lost."""
     for file in sorted(full.iterdir()):
         lost, here = torn / file.name, path / file.name
         if not lost.exists():
@@ -68,11 +70,11 @@ def tear_alike(full: Path, torn: Path, path: Path) -> None:
 
 
 def _tear_first(rng: random.Random, path: Path, base: int, point: int, *, recovering: bool) -> None:
-    """The segment that the recovery point lies in: what is below it is on the disk, the names are."""
+    """The segment that contains the recovery point: its data below it and its names are on the disk."""
     stem = path / f"{base:020d}"
     _keep(rng, stem.with_suffix(".log"), least=_position(stem.with_suffix(".log"), point))
     for suffix in INDEXES:
-        # Kafka makes those of an empty segment when it needs them.
+        # Kafka creates those of an empty segment on demand.
         if stem.with_suffix(suffix).exists():
             _keep(rng, stem.with_suffix(suffix))
     index = stem.with_suffix(".txnindex")
@@ -81,19 +83,19 @@ def _tear_first(rng: random.Random, path: Path, base: int, point: int, *, recove
     entries = np.frombuffer(index.read_bytes(), TXN_ENTRY)
     flushed = int(np.count_nonzero(entries["last_offset"] < point))
     if recovering:
-        # Its recovery begins with an empty index, and writes entry after entry.
+        # Its recovery begins with an empty index, and adds the entries one by one.
         index.write_bytes(entries[: rng.randint(0, len(entries))].tobytes())
     else:
         _keep(rng, index, least=flushed * TXN_ENTRY.itemsize)
 
 
 def _tear(rng: random.Random, path: Path, base: int) -> None:
-    """A segment of which nothing was flushed."""
+    """A segment without any flushed data."""
     stem = path / f"{base:020d}"
     _lose(rng, stem.with_suffix(".log"), missing=0.1)
     for suffix in (*INDEXES, ".txnindex"):
         if stem.with_suffix(suffix).exists():
-            # Kafka often refuses a log with a segment that has no offset index.
+            # Kafka often refuses a log with a segment without an offset index.
             _lose(rng, stem.with_suffix(suffix), missing=0.02 if suffix == ".index" else 0.2)
 
 
@@ -105,7 +107,7 @@ def _lose(rng: random.Random, file: Path, missing: float = 0.2) -> None:
 
 
 def _keep(rng: random.Random, file: Path, least: int = 0) -> None:
-    """Some beginning of at least ``least`` bytes, and perhaps zeros."""
+    """A prefix of at least ``least`` bytes, and perhaps zeros."""
     data = file.read_bytes()
     kept = rng.choice((least, len(data), rng.randint(least, len(data)), rng.randint(least, len(data))))
     size = rng.choice((kept, kept, len(data), rng.randint(kept, len(data))))
@@ -113,7 +115,7 @@ def _keep(rng: random.Random, file: Path, least: int = 0) -> None:
 
 
 def _position(log: Path, offset: int) -> int:
-    """Where the batch with ``offset`` begins."""
+    """Position of the batch with ``offset``."""
     data = log.read_bytes()
     position = 0
     while position < len(data):

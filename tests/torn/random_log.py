@@ -1,4 +1,4 @@
-"""A log with all kinds of producers, out of nothing but a seed."""
+"""A log with all kinds of producers, generated from a seed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class _Writer:
         rng = self.rng
         key = f"k{rng.randrange(self.keys)}".encode()
         value = None if rng.random() < 0.2 else rng.randbytes(rng.choice((1, 8, 60))).hex().encode()
-        # Late and equal versions too.
+        # late and equal versions too
         version = max(0, self.offset + rng.choice((0, 0, 0, -7, -30))) // 2
         return Record(self.offset, self.now_ms, key, value, (("version", version.to_bytes(8, "big")),))
 
@@ -95,7 +95,7 @@ class _Writer:
 
 @dataclass(frozen=True, slots=True)
 class RandomLog:
-    """``borders`` are the offsets behind each batch; ``end_ms`` is the time of the last one."""
+    """``borders`` are the offsets after each batch; ``end_ms`` is the time of the last one."""
 
     segments: tuple[Segment, ...]
     borders: tuple[int, ...]

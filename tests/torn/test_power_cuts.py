@@ -1,4 +1,4 @@
-"""U-32: after a power cut, a log that cleanerd has worked on is to readers and producers what it is without that."""
+"""U-32: after a power cut, readers and producers see the same log with and without cleanerd's work."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAWN = 500
 
 
 def _met_with(seen: Counter[str], cases: int) -> None:
-    """U-26: it did clean and apply, and the cases are what they are meant to be; a few per cent Kafka cannot load."""
+    """U-26: cleanings and applies happened, and the cases are as intended; Kafka cannot load a few per cent."""
     assert seen["clean: cleaned"] > cases, seen
     assert seen["apply: cleaned"] > 0.55 * cases, seen
     assert seen["early"] > 0.25 * cases, seen
@@ -34,16 +34,19 @@ def _met_with(seen: Counter[str], cases: int) -> None:
 
 
 def test_power_cuts(judge_43: Judge, work: Path) -> None:
-    """U-32: values, open transactions, producers and ends of 150 logs; ``python -m tests.torn.play SEED`` plays one."""
+    """U-32: values, open transactions, producers and ends of 150 logs.
+
+    ``python -m tests.torn.play SEED`` repeats one.
+    """
     _met_with(play(judge_43, work, FIXED), len(FIXED))
 
 
 def test_power_cuts_as_kafka_39(judge_39: Judge, work: Path) -> None:
-    """Kafka 3.9 recovers them alike."""
+    """Kafka 3.9 recovers them in the same way."""
     play(judge_39, work, range(301, 321))
 
 
 @pytest.mark.timeout(3600)
 def test_many_power_cuts(judge_43: Judge, work: Path) -> None:
-    """10,000 of them, 500 of which nobody has tried."""
+    """10,000 of them, 500 of which with new seeds."""
     _met_with(play(judge_43, work, [*LONG, *drawn(DRAWN)]), len(LONG) + DRAWN)

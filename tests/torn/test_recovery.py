@@ -1,4 +1,7 @@
-"""U-32: the cases of the issue, against Kafka's own recovery. Of key k the committed ``good`` must never be lost."""
+"""U-32: the cases of the issue, compared with Kafka's own recovery.
+
+The committed ``good`` of key k must never be lost.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def _log(marker: int, *, active: int = 30) -> list[Segment]:
 
 @dataclass(frozen=True, slots=True)
 class Torn:
-    """A log directory as the power cut left it, and what Kafka's recovery makes of it without us."""
+    """A log directory after the power cut, and its state after Kafka's recovery without cleanerd."""
 
     judge: Judge
     root: Path
@@ -72,7 +75,7 @@ class Torn:
         return self.root / name
 
     def good_survives(self, path: Path, *, again: bool = False) -> None:
-        """``ended``: what readers get when transactions that are open were aborted, too."""
+        """``ended``: the view of readers after open transactions were aborted, too."""
         kafka, ours = self.recovered("kafka"), self.recovered(path.name, again=again)
         for view in ("committed", "ended"):
             assert _values(kafka[view]) == _values(ours[view]), view
@@ -102,7 +105,7 @@ def torn(request: pytest.FixtureRequest, judge_43: Judge, work: Path) -> Torn:
         made = _torn(judge_43, work, _log(30))
         _file(made, 30, ".txnindex").write_bytes(b"")
     elif request.param == "a closed segment is damaged":
-        # The transaction is committed at 30, and the snapshot at 32 says so; but the log ends at 25.
+        # The transaction is committed at 30, and the snapshot at 32 shows that; but the log ends at 25.
         end = Segment(30, (_end(30, "commit"), *_filler(31, 1)))
         segments = [*_log(30)[:3], end, Segment(32, tuple(_filler(32, 8)))]
         made = _torn(judge_43, work, segments)
@@ -137,10 +140,10 @@ def test_staged(torn: Torn, daemon: bool) -> None:
     torn.good_survives(path, again=True)
 
 
-def test_an_index_that_is_made_anew_meanwhile(judge_43: Judge, work: Path) -> None:
-    """U-32: what was staged while a recovery had just emptied an index below the recovery point is not applied.
+def test_an_index_that_is_rebuilt_meanwhile(judge_43: Judge, work: Path) -> None:
+    """U-32: a plan staged while a recovery had just emptied an index below the recovery point is not applied.
 
-    That is one whose segment had lost its offset index: the broker makes all of them anew.
+    The recovery does that for a segment without its offset index: the broker rebuilds all of its indexes.
     """
     made = _torn(judge_43, work, _log(21), recovery_point=30)
     index = _file(made, 20, ".txnindex")
@@ -165,10 +168,10 @@ def test_an_index_that_is_made_anew_meanwhile(judge_43: Judge, work: Path) -> No
 
 @pytest.mark.parametrize("stopped", [True, False], ids=["stopped cleanly", "killed"])
 @pytest.mark.parametrize("how", ["all indexes are deleted", "all but the transaction index, which is empty", "zeros"])
-def test_indexes_that_the_broker_makes_anew(judge_43: Judge, work: Path, how: str, stopped: bool) -> None:
-    """F-8, U-12: whoever deletes indexes relies on the broker to make them anew, that of aborted transactions too.
+def test_indexes_that_the_broker_rebuilds(judge_43: Judge, work: Path, how: str, stopped: bool) -> None:
+    """F-8, U-12: an operator who deletes indexes expects the broker to rebuild them, also that of aborted transactions.
 
-    Likewise an index whose entries cannot be its segment's. What cleanerd does before that must not go by them.
+    The same for an index whose entries cannot belong to its segment. A cleaning before that must not use them.
     """
     made = _torn(judge_43, work, _log(21), recovery_point=40 if stopped else 30)
     path = made.root / "torn" / str(ways.NAME)

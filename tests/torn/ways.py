@@ -1,4 +1,4 @@
-"""The ways in which cleanerd comes to a log that lost power: each up to where a broker starts on it again."""
+"""How cleanerd works on a log after a power cut: each way up to the broker's start on the result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ RESOURCES: Final = Resources(
 
 
 def config_of(strategy: str) -> TopicConfig:
-    """A compacted topic's, by offset or by the header ``version``."""
+    """A compacted topic's settings, by offset or by the header ``version``."""
     settings = {
         "cleanup.policy": "compact",
         "retention.ms": "-1",
@@ -64,13 +64,13 @@ def config_of(strategy: str) -> TopicConfig:
 
 
 def copy_log_dir(source: Path, target: Path) -> Path:
-    """A log directory of its own, with the one partition; returns the partition's."""
+    """Copy the one partition into a log directory of its own; returns the partition's directory."""
     shutil.copytree(source, target)
     return target / str(NAME)
 
 
 def write_log_dir(path: Path, cut: Cut) -> None:
-    """What lies around the partition after the power cut."""
+    """Write the log directory's other files after the power cut."""
     (path / "meta.properties").write_text(META_PROPERTIES)
     put_checkpoint(path, "recovery-point-offset-checkpoint", cut.recovery_point)
     put_checkpoint(path, "replication-offset-checkpoint", cut.high_watermark)
@@ -95,7 +95,7 @@ def clean(path: Path, config: TopicConfig, now_ms: int) -> CleaningResult:
 
 
 def stage(path: Path, config: TopicConfig, now_ms: int, *, daemon: bool) -> CleaningResult | None:
-    """``cleanerd stage --unclean``, or what the daemon does unasked; None when that found nothing to do."""
+    """``cleanerd stage --unclean``, or staging by the daemon; None if there was no work."""
     store = StateStore(path.parent / f"{path.name}-state")
     log_dir = read_log_dir(path)
     if daemon:
@@ -139,5 +139,5 @@ def apply(path: Path, config: TopicConfig, now_ms: int) -> CleaningResult:
 
 
 def is_stale(result: CleaningResult) -> bool:
-    """The plan was dropped because the log is not what it was."""
+    """Whether the plan was dropped because the log changed."""
     return isinstance(result.error, StalePlanError)
