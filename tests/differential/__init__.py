@@ -1,1 +1,1 @@
-"""The same log, cleaned by Kafka's own cleaner and by ours, round after round: real Kafka is right."""
+"""The same log, cleaned repeatedly by Kafka's own cleaner and by cleanerd: real Kafka is the reference."""

@@ -1,4 +1,4 @@
-"""Whether a broker behaves alike with ours and with Kafka's, in the terms of a history (U-37)."""
+"""Whether a broker behaves the same on cleanerd's result as on Kafka's, for a history (U-37)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ def assert_alike(
     theirs: Path | None = None,
     ends: Collection[tuple[int, int]] = (),
 ) -> int:
-    """A broker finds the same in both, and loses none of ours before its time. Returns how much it was asked.
+    """Assert that a broker finds the same in both, and deletes no record of cleanerd's early.
 
-    ``ends``: base and last offset of empty batches that ours may keep the time of (``differential/releases.py``).
-    Without ``theirs``, where Kafka's cleaner would clean otherwise, ours is held against the log ``before`` alone.
+    Returns the number of queries.
+
+    ``ends``: base and last offset of empty batches whose time cleanerd may keep (``differential/releases.py``). Without
+    ``theirs``, if Kafka's cleaner would clean differently, cleanerd's result is compared only with the log ``before``.
     """
     requested = judge.behave(
         ours,

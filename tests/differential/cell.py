@@ -1,4 +1,4 @@
-"""A cell of a table: a history, and proof that Kafka itself did what the cell is about (U-26)."""
+"""A cell of a table: a history, and a proof that Kafka itself did what the cell tests (U-26)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ Reason: TypeAlias = Callable[[Sequence[Outcome]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """``reason`` looks at what Kafka did; a cell for which it is false tests nothing."""
+    """``reason`` checks what Kafka did; a cell for which it is false tests nothing."""
 
     name: str
     history: History
     reason: Reason
 
     def check(self, judge: Judge, work: Path) -> list[Outcome]:
-        """Play the history: ours is as Kafka's, and Kafka's is what the cell is about."""
+        """Run the history: cleanerd's result equals Kafka's, and Kafka's is what the cell tests."""
         outcomes = play(judge, work, self.history)
         assert self.reason(outcomes), f"Kafka did not do what {self.name!r} is about: {reported(outcomes)}"
         return outcomes
 
 
 def reported(outcomes: Sequence[Outcome]) -> str:
-    """What Kafka did, for a message."""
+    """Kafka's actions, for a message."""
     return "; ".join(
         f"end {outcome.kafka.end_offset}, dropped {sorted(outcome.dropped())[:20]}, "
         f"emptied {sorted(outcome.emptied())[:9]}, gone {sorted(outcome.gone())[:9]}, horizons {outcome.horizons()}"

@@ -1,8 +1,8 @@
-"""Kafka's cleaner and ours on a copy of the same log each, and everything that has to agree after every round.
+"""Kafka's cleaner and cleanerd on a copy of the same log each, compared after every cleaning.
 
-Ours is the real thing from the log directory's lock to the swap; only the clock is given. Each side goes on with what
-it made of the log. Segment borders may come to differ; that is why a round that ends early, inside a segment, is
-compared only while they do not: how far tombstones beyond the end get their horizon depends on where it ends (C-48).
+cleanerd runs completely, from the log directory's lock to the swap; only the clock is given. Each side continues with
+its own result. Segment borders may come to differ. So a cleaning that ends inside a segment is compared only while they
+are equal: its end decides how far tombstones beyond it get their horizon (C-48).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ NEVER_MS = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One round of both. ``before`` and ``after`` are what Kafka's decoders read in *Kafka's* copy.
+    """One cleaning by both. ``before`` and ``after`` are Kafka's decoding of *Kafka's* copy.
 
-    ``our_digest`` covers names and bytes of our ``.log`` files after the round; ``equal_segments`` is how many of
-    those that the round wrote are as Kafka's, byte for byte, their indexes too. ``queries`` is how many questions
-    Kafka's classes answered about both (U-37).
+    ``our_digest`` covers names and bytes of cleanerd's ``.log`` files after the cleaning. ``equal_segments`` is the
+    number of written segments that equal Kafka's byte for byte, indexes included. ``queries`` is the number of queries
+    that Kafka's classes answered about both (U-37).
     """
 
     turn: Turn
@@ -62,39 +62,39 @@ class Outcome:
     queries: int
 
     def offsets(self, *, after: bool = True) -> set[int]:
-        """The offsets of the records that Kafka left, or found."""
+        """The offsets of the records that Kafka retained, or found."""
         return {record.offset for record in (self.after if after else self.before).records}
 
     def dropped(self) -> set[int]:
-        """The offsets of the records that Kafka took."""
+        """The offsets of the records that Kafka removed."""
         return self.offsets(after=False) - self.offsets()
 
     def emptied(self) -> set[int]:
-        """The base offsets of the batches that Kafka left without their records."""
+        """The base offsets of the batches that Kafka kept without their records."""
         had = {batch.base for batch in self.before.batches if batch.count}
         return {batch.base for batch in self.after.batches if not batch.count and batch.base in had}
 
     def gone(self) -> set[int]:
-        """The base offsets of the batches of which Kafka left nothing."""
+        """The base offsets of the batches that Kafka removed completely."""
         return {batch.base for batch in self.before.batches} - {batch.base for batch in self.after.batches}
 
     def markers(self) -> set[int]:
-        """The offsets of the markers that still say something after the round."""
+        """The offsets of markers that still have a meaning after the cleaning."""
         return {batch.base for batch in self.after.batches if batch.control and batch.count}
 
     def aborted(self) -> list[tuple[int, int, int]]:
-        """Producer, first and last offset of the aborted transactions in the indexes after the round."""
+        """Producer, first and last offset of the aborted transactions in the indexes after the cleaning."""
         return [entry[:3] for segment in self.after.segments for entry in segment.txn_index or ()]
 
     def horizons(self) -> dict[int, int]:
-        """Base offset to delete horizon, of the batches that have one after the round."""
+        """Delete horizon by base offset, of the batches that have one after the cleaning."""
         return {b.base: b.delete_horizon for b in self.after.batches if b.delete_horizon is not None}
 
 
 def play(judge: Judge, work: Path, history: History) -> list[Outcome]:
-    """Play all turns of a history and assert after each that ours is as Kafka's; nothing when there is none.
+    """Run all turns of a history and assert after each that cleanerd's result equals Kafka's; empty if there are none.
 
-    A random history may have no turn: all of it lies beyond an open transaction.
+    A random history may have no turn: all of it may be above an open transaction.
     """
     if not history.turns:
         return []
@@ -103,7 +103,7 @@ def play(judge: Judge, work: Path, history: History) -> list[Outcome]:
 
 
 def prepare(log_dir: Path) -> None:
-    """Make ``log_dir`` a log directory of a broker that was stopped."""
+    """Make ``log_dir`` the log directory of a stopped broker."""
     (log_dir / "meta.properties").write_text(META_PROPERTIES)
     (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
 
@@ -122,7 +122,7 @@ def clean_ours(
     up_to_offset: int | None = None,
     convert_legacy: bool = True,
 ) -> CleaningResult:
-    """One round of ours, as ``cleanerd clean --force`` does it; ``convert_legacy`` as for a broker of 4.0 or later."""
+    """Clean once like ``cleanerd clean --force``; ``convert_legacy`` as for a broker of 4.0 or later."""
     end = history.end_offset(turn)
     put_checkpoint(log_dir, "recovery-point-offset-checkpoint", end)
     put_checkpoint(log_dir, "replication-offset-checkpoint", end if turn.bound_offset is None else turn.bound_offset)
@@ -167,7 +167,7 @@ class _Duel:
 
     def turns(self) -> Iterator[Outcome]:
         history = self._history
-        # Small segments are for the cleaners: the maker would roll where nobody asked for it.
+        # Small segments are for the cleaners: otherwise the maker would roll at unplanned places.
         made = {key: value for key, value in history.config.items() if key == "index.interval.bytes"}
         end = self._judge.make(
             self._full,
@@ -176,7 +176,7 @@ class _Duel:
             config=made,
             producer_expiration_ms=NEVER_MS,
         )
-        # An empty last segment may begin beyond the end; a broker that loads it begins there.
+        # An empty last segment may begin above the end; a broker that loads it begins there.
         assert end <= history.end_offset(Turn()), "the history is not what its author thinks it is"
         self._theirs.mkdir(parents=True)
         self._ours.mkdir(parents=True)
@@ -202,9 +202,10 @@ class _Duel:
                 return
 
     def _holds_a_marker(self, outcome: Outcome) -> bool:
-        """A transaction's data batch that ours alone has, because it ends a group (U-13), keeps its marker (C-37).
+        """A transaction's data batch that only cleanerd keeps, as a group's end (U-13), keeps its marker (C-37).
 
-        Without the marker a broker would take the transaction for open. So from here on ours is behind Kafka's.
+        Without the marker a broker would treat the transaction as open. From here on cleanerd's log lags behind
+        Kafka's.
         """
         if not outcome.comparison.additions:
             return False
@@ -212,7 +213,7 @@ class _Duel:
         return any(b.base in kept and b.transactional and not b.control for b in self._judge.dump(self._ours).batches)
 
     def _swap(self) -> None:
-        """What Kafka's cleaner made is ours from now on: nobody of us has cleaned it, so Kafka's checkpoint counts."""
+        """Exchange the logs: cleanerd did not clean its new one, so Kafka's checkpoint counts."""
         shutil.rmtree(self._store.root, ignore_errors=True)
         aside = self._work / "aside"
         self._ours.rename(aside)
@@ -225,7 +226,7 @@ class _Duel:
         return dirty
 
     def _append(self, first: int, end: int) -> None:
-        """Let the segments ``first .. end`` of the history come into being on both sides, the last one active."""
+        """Create the segments ``first .. end`` of the history on both sides, the last one active."""
         if first == end:
             return
         segments = self._history.segments
@@ -233,7 +234,7 @@ class _Duel:
         for source in self._full.iterdir():
             stem = source.name.partition(".")[0]
             if stem.isdigit():
-                # The snapshot at the end of the last segment carries the base of the one that is not there yet.
+                # the snapshot at the end of the last segment has the base of the next one in its name
                 at_end = limit is not None and int(stem) >= limit
                 if at_end or int(stem) < segments[first].base:
                     continue
@@ -241,7 +242,10 @@ class _Duel:
                 shutil.copy2(source, target / source.name)
 
     def _turn(self, turn: Turn, dirty: int) -> Outcome | None:
-        """Both clean; None if followers would refuse what Kafka made, as ours has no such batch (U-95)."""
+        """Both clean; None if followers would refuse Kafka's result.
+
+        They would because of a batch that cleanerd does not make (U-95).
+        """
         judge, history = self._judge, self._history
         before = judge.dump(self._theirs)
         shutil.copytree(self._ours, self._before)
@@ -259,7 +263,7 @@ class _Duel:
         assert ours.outcome in {"cleaned", "unchanged"}, f"{ours.outcome}: {ours.reason}"
         comparison = judge.compare(self._theirs, self._ours, source=self._before)
         if comparison.differences and self._grown_too_large(self._theirs, before):
-            # Recompressed by another library, a batch may grow without a horizon.
+            # recompressed by another library, a batch may grow without a horizon
             assert all(batch.codec != "none" for batch in self._grown_too_large(self._ours, before))
             return None
         assert comparison.differences == (), "\n".join(comparison.differences)
@@ -269,7 +273,7 @@ class _Duel:
         equal_segments = self._same_index_bytes()
         assert _transactions(self._ours) == _transactions(self._theirs), "the transaction indexes differ"
         self._same_loads(turn, comparison)
-        # A later round may leave such a batch where it is: its segment had nothing else to lose.
+        # A later cleaning may leave such a batch unchanged: its segment had no other record to remove.
         self._ends |= kept_end(judge.jars.profile, before, comparison, kafka.end_offset)
         where = {"ours": self._ours, "before": self._before, "theirs": self._theirs}
         queries = assert_alike(judge, history, turn, **where, ends=self._ends)
@@ -286,7 +290,7 @@ class _Duel:
 
     def _clean_theirs(self, turn: Turn, dirty: int) -> Cleaned:
         history = self._history
-        # Twice the slots at half the load: as many keys as the turn says, and never a full table.
+        # twice the slots at half the load: exactly as many keys as the turn says, and never a full table
         room = {} if turn.map_keys is None else {"map_bytes": 2 * turn.map_keys * SLOT_BYTES, "load_factor": 0.5}
         (cleaned,) = self._judge.clean(
             self._theirs,
@@ -300,24 +304,27 @@ class _Duel:
         return cleaned
 
     def _same_numbers(self, kafka: Cleaned, ours: CleaningResult, dirty: int) -> None:
-        """The checkpoint is Kafka's end offset, and what we say that we did is what was done."""
+        """The checkpoint equals Kafka's end offset, and cleanerd's reported figures are right."""
         path = self._ours.parent / "cleaner-offset-checkpoint"
         assert read_offset_checkpoint(path.read_bytes(), str(path)) == {NAME: kafka.end_offset}
         assert (ours.first_dirty_offset, ours.end_offset) == (dirty, kafka.end_offset)
-        # Kafka does not count what lies in batches that it drops unread: aborted data and spent markers (C-39.3).
+        # Kafka does not count records in batches that it drops unread: aborted data and expired markers (C-39.3).
         assert 0 <= ours.records_read - kafka.messages_read <= ours.removed.aborted + ours.removed.marker
         assert ours.records_kept == kafka.messages_written
         assert ours.removed.no_key == kafka.invalid_messages_read
         assert ours.removed.total == ours.records_read - ours.records_kept
 
     def _same_index_bytes(self) -> int:
-        """F-6/7.1: where a segment came out byte for byte as Kafka's, so do its indexes. Returns how many."""
+        """F-6/7.1: if a segment equals Kafka's byte for byte, so do its indexes.
+
+        Returns the number of such segments.
+        """
         equal = 0
         if self._judge.jars.profile in INDEXES_BY_WRITE:
             return equal
         for path in self._ours.glob("*.log"):
             their = self._theirs / path.name
-            # An empty segment that nobody has appended to may not have indexes yet.
+            # an empty segment without appends may lack its indexes
             if not path.stat().st_size or not their.exists() or their.read_bytes() != path.read_bytes():
                 continue
             for suffix in (".index", ".timeindex"):
@@ -329,7 +336,7 @@ class _Duel:
         return equal
 
     def _same_loads(self, turn: Turn, comparison: Comparison) -> None:
-        """A broker starts on it as if nothing had happened; without snapshots it finds the same producers."""
+        """A broker starts normally on the result; without snapshots it finds the same producers."""
         started, ours, theirs = self._load(turn)
         for loaded in (started, ours, theirs):
             assert loaded.error is None, f"{loaded.error}: {loaded.message}"
@@ -341,9 +348,9 @@ class _Duel:
             found, their = ours_by_id.get(producer.producer_id), theirs_by_id.get(producer.producer_id)
             if producer.producer_id in closed and found and their and found.coordinator_epoch == NO_EPOCH:
                 their = replace(their, coordinator_epoch=NO_EPOCH)
-            # A shrunken batch may make a producer look older than it was: equally in both.
+            # A shrunken batch may make a producer seem older than it was: equally in both.
             assert found == their
-            # What only an emptied marker knew, a replay does not find (F-10): equally in both.
+            # A replay does not find facts that only an emptied marker had (F-10): equally in both.
             if producer.last_offset != NO_OFFSET:
                 assert found is None or _identity(found) == _identity(producer)
         assert list(self._ours.glob("*.swap")) == []
@@ -352,9 +359,9 @@ class _Duel:
     def _of_closing_batches(self, comparison: Comparison) -> set[int]:
         """The producers whose coordinator epoch a replay may forget (U-13).
 
-        Kafka drops a batch that ends a group, ours keeps it without a time. Where a segment ends there, a replay drops
-        the producer by that time. Its next batch brings all of it back but the coordinator epoch of an earlier marker,
-        which Kafka forgets as well once that marker is gone.
+        Kafka drops a batch that ends a group, cleanerd keeps it without a time. If a segment ends there, a replay drops
+        the producer by that time. Its next batch restores everything but the coordinator epoch of an earlier marker,
+        which Kafka forgets as well once that marker is removed.
         """
         kept = {base for base, _ in comparison.additions}
         data = (batch for batch in self._judge.dump(self._ours).batches if not batch.control) if kept else ()
@@ -368,8 +375,8 @@ class _Duel:
         shutil.copytree(self._ours, scratch / "started" / str(NAME))
         log_start = self._history.log_start_offset
         started = [ToLoad(str(scratch / "started" / str(NAME)), clean_shutdown=True, log_start_offset=log_start)]
-        # The others from the very beginning: what is replayed below the log start depends on segment borders. And
-        # nobody expires: a replay forgets one whose data is old, though a marker of today made it known again.
+        # The others from the very beginning: the replay below the log start depends on segment borders. Expiration is
+        # off: a replay forgets a producer with old data, even if a recent marker restored it.
         replayed = [ToLoad(str(scratch / name / str(NAME)), clean_shutdown=False, log_start_offset=0) for name in bare]
         loaded = [
             *self._load_all(started, turn, self._history.producer_expiration_ms),
@@ -387,7 +394,7 @@ class _Duel:
         )
 
     def _living(self, loaded: Loaded, turn: Turn) -> list[Producer]:
-        """The producers that have not expired; a replay of the log does not look at that, a snapshot does (F-10)."""
+        """The producers that have not expired; a replay of the log ignores that, a snapshot does not (F-10)."""
         oldest = turn.now_ms - self._history.producer_expiration_ms
         return [
             producer
@@ -407,7 +414,7 @@ def _identity(producer: Producer) -> tuple[int, int, int, int, int]:
 
 
 def _transactions(directory: Path) -> bytes:
-    """All transaction indexes of a partition, one behind the other: where segments end does not matter."""
+    """All transaction indexes of a partition, concatenated: segment borders do not matter."""
     return b"".join(path.read_bytes() for path in sorted(directory.glob("*.txnindex")))
 
 

@@ -1,6 +1,6 @@
-"""Compressed streams as other clients may write them: valid, and unlike anything that Kafka's own producer makes.
+"""Compressed streams as other clients may write them: valid, but unlike those of Kafka's own producer.
 
-Most hold their bytes in stored (uncompressed) blocks, which keeps the writers here short.
+Most use stored (uncompressed) blocks, which keeps the writers in this module short.
 """
 
 from __future__ import annotations
@@ -77,5 +77,5 @@ def zstd_frame(data: bytes, *, block_bytes: int = 1 << 17, single_segment: bool 
 
 
 def zstd_skippable(content: bytes) -> bytes:
-    """A frame that readers pass over."""
+    """A frame that readers skip."""
     return struct.pack("<II", 0x184D2A53, len(content)) + content

@@ -1,4 +1,4 @@
-"""A log and what happens to it, in the terms that both cleaners share; and short words to write one down."""
+"""A log and its cleanings, in terms that both cleaners share; and short functions to define one."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ if TYPE_CHECKING:
 
 DAY_MS = 86_400_000
 T0 = 1_700_000_000_000
-"""When the logs were written."""
+"""The time at which the logs were written."""
 
 NOW = T0 + DAY_MS
-"""When the first round runs, unless a history says otherwise."""
+"""The time of the first cleaning, unless a history has another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One round on both sides.
+    """One cleaning on both sides.
 
-    ``segments``: how many segments of the history exist by now, the last being active (None: all). The dirty part
-    begins where the round before ended, or at ``first_dirty_offset`` (first turn only: it is the checkpoint that both
-    find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is how many
-    keys Kafka's map takes, so that its round ends early, and ours has to end there too (``--cleanable-to``).
-    ``swapped``: before this round the two change places, so that each cleans what the other has made.
-    ``stable_offset``: where the oldest open transaction began; Kafka's cleaner is given it, ours has to find it (S-04).
+    ``segments``: number of existing segments of the history, the last being active (None: all). The dirty section
+    begins where the previous cleaning ended, or at ``first_dirty_offset`` (first turn only: the checkpoint that both
+    find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is the number
+    of keys in Kafka's map, so that its cleaning ends early, and cleanerd's has to end there too (``--cleanable-to``).
+    ``swapped``: before this cleaning the two exchange their logs, so that each cleans the other's result.
+    ``stable_offset``: the start of the oldest open transaction; Kafka's cleaner gets it as an argument, cleanerd has to
+    find it (S-04).
     """
 
     now_ms: int = NOW
@@ -41,13 +42,16 @@ class Turn:
 
     @property
     def limit_offset(self) -> int | None:
-        """What holds the round back before the active segment, if anything does."""
+        """The offset that limits the cleaning below the active segment, if there is one."""
         return min((limit for limit in (self.bound_offset, self.stable_offset) if limit is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A log and the rounds on it. ``config`` are topic settings; ``chunk_bytes`` and ``map_bytes`` are ours alone."""
+    """A log and its cleanings.
+
+    ``config`` are topic settings; ``chunk_bytes`` and ``map_bytes`` apply to cleanerd only.
+    """
 
     segments: tuple[Segment, ...]
     turns: tuple[Turn, ...] = (Turn(),)
@@ -70,7 +74,7 @@ class History:
 
 
 def last_offset(batch: Batch) -> int:
-    """The last offset of a batch as ``Judge.make`` will write it."""
+    """The last offset of a batch as ``Judge.make`` writes it."""
     if batch.last is not None:
         return batch.last
     if batch.records:
@@ -81,9 +85,9 @@ def last_offset(batch: Batch) -> int:
 
 
 def text(offset: int, content: str, *, timestamp: int | None = None) -> Record:
-    """A record from ``key=value``; ``key`` alone is a tombstone, ``=value`` has an empty key, ``!=value`` none at all.
+    """A record from ``key=value``; ``key`` alone is a tombstone, ``=value`` has an empty key, ``!=value`` no key.
 
-    ``!`` alone has neither key nor value. A value is followed by nothing else, so ``k=`` is the empty value.
+    ``!`` alone has neither key nor value. An empty text after the sign is a value, so ``k=`` has the empty value.
     """
     key, equals, value = content.partition("=")
     return Record(
@@ -95,7 +99,7 @@ def text(offset: int, content: str, *, timestamp: int | None = None) -> Record:
 
 
 def batch(base: int, contents: str, *, timestamp: int | None = None, **settings: object) -> Batch:
-    """Records at consecutive offsets from ``base`` on, in the words of :func:`text`, one after the other."""
+    """Records at consecutive offsets from ``base`` on, as texts for :func:`text`."""
     records = tuple(text(base + row, word, timestamp=timestamp) for row, word in enumerate(contents.split()))
     return Batch(records, base=base, **settings)  # type: ignore[arg-type]  # passed on as it is
 
@@ -103,7 +107,7 @@ def batch(base: int, contents: str, *, timestamp: int | None = None, **settings:
 def log(*segments: Iterable[Batch] | int) -> tuple[Segment, ...]:
     """Segments from their batches, each at the base of its first batch; a number is an empty segment there.
 
-    An empty active segment follows when the last one given has batches.
+    An empty active segment follows if the last given segment has batches.
     """
     made: list[Segment] = []
     for content in segments:

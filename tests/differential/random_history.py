@@ -1,4 +1,4 @@
-"""A log and rounds on it out of nothing but a seed. Rare things are common here."""
+"""A log and its cleanings, generated from a seed. Rare cases are frequent in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Producer:
 
 @dataclass(slots=True)
 class _Maker:
-    """What is drawn once for a log, and where its end is."""
+    """Values drawn once per log, and the current log end."""
 
     rng: random.Random
     offset: int
@@ -36,7 +36,7 @@ class _Maker:
     largest_value: int = 100
     largest_batch: int = 30
     floor: int = 0
-    """Where the batch that is being drawn may begin."""
+    """The earliest base offset of the batch being drawn."""
 
     def segment(self) -> Segment:
         rng = self.rng
@@ -145,7 +145,7 @@ class _Maker:
 
 
 def random_history(seed: int) -> History:
-    """The history of ``seed``, the same for ever on the same Python."""
+    """The history of ``seed``, always the same on the same Python."""
     rng = random.Random(seed)
     maker = _Maker(
         rng,
@@ -180,9 +180,9 @@ def random_history(seed: int) -> History:
 
 
 def _with_turns(rng: random.Random, history: History, written_ms: int) -> History:
-    """Three rounds; the log grows between them, or they begin at the start again; the clock moves.
+    """Three cleanings; the log grows between them, or they begin at the start again; the clock advances.
 
-    Sometimes the two sides change places; sometimes the high watermark keeps the first round back.
+    Sometimes the two sides exchange their logs; sometimes the high watermark limits the first cleaning.
     """
     count = len(history.segments)
     visible = sorted(rng.randint(2, count) for _ in range(3))
@@ -200,8 +200,8 @@ def _with_turns(rng: random.Random, history: History, written_ms: int) -> Histor
                 segments=segments,
                 first_dirty_offset=_first_dirty(rng, first, reach) if row == 0 and not log_start else None,
                 from_start=row > 0 and (not grown or rng.random() < 0.3),
-                # Only while the segments are the same on both sides: in the last one of a round that ends early,
-                # tombstones beyond the end get their horizon (C-48), however far that segment reaches.
+                # Only while the segments are equal on both sides: in the last one of a cleaning that ends early,
+                # tombstones beyond the end get their horizon (C-48), up to that segment's end.
                 map_keys=rng.choice((2, 5, 20)) if row == 0 and rng.random() < 0.4 else None,
                 bound_offset=bound if row == 0 else None,
                 swapped=row > 0 and rng.random() < 0.2,
@@ -212,12 +212,12 @@ def _with_turns(rng: random.Random, history: History, written_ms: int) -> Histor
 
 
 def _bound(rng: random.Random, segments: tuple[Segment, ...]) -> int:
-    """A high watermark that leaves at least the first segment to be cleaned."""
+    """A high watermark with at least the first segment to clean."""
     return rng.randint(segments[1].base, segments[-1].base)
 
 
 def _first_dirty(rng: random.Random, segments: tuple[Segment, ...], reach: int) -> int | None:
-    """Nothing (the log start), or somewhere below ``reach``: segment edge, batch edge, inside a batch."""
+    """None (the log start), or an offset below ``reach``: segment edge, batch edge, inside a batch."""
     if rng.random() < 0.4:
         return None
     edges = [segment.base for segment in segments[:-1]]

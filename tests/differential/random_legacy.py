@@ -1,4 +1,4 @@
-"""Random histories in which a part of the batches is v0 or v1."""
+"""Random histories with some v0 and v1 batches."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CODECS: tuple[Codec, ...] = ("none", "gzip", "snappy", "lz4")
 
 
 def random_legacy_history(seed: int, *, rounds: int) -> History:
-    """The history of ``seed``, the same for ever on the same Python.
+    """The history of ``seed``, always the same on the same Python.
 
-    The last batch of each segment stays as it is: where one of v0 or v1 loses everything at the end of the cleaned
-    range, Kafka's cleaner gives up (C-44). Segments get modification times around the legacy horizon.
+    The last batch of every segment stays v2: Kafka's cleaner fails if one of v0 or v1 at the end of the cleaned range
+    loses everything (C-44). Segments get modification times around the legacy horizon.
     """
     history = random_history(seed)
     rng = random.Random(seed)
@@ -39,7 +39,7 @@ def random_legacy_history(seed: int, *, rounds: int) -> History:
 
 
 def with_old_batches(history: History, seed: int) -> History:
-    """The history with most of the batches that have no producer in an old format, but for the last of a segment."""
+    """The history with most batches without a producer in an old format, except for the last of a segment."""
     rng = random.Random(seed)
     segments = tuple(
         replace(
@@ -55,14 +55,14 @@ def with_old_batches(history: History, seed: int) -> History:
 
 
 def _aged(rng: random.Random, batch: Batch) -> Batch:
-    """The batch as an old client or broker would have written it, if it could have."""
+    """The batch as an old client or broker would have written it, if possible."""
     if not batch.records or batch.marker is not None or batch.transactional or batch.producer_id != -1:
         return batch
     return in_old_format(rng, batch)
 
 
 def in_old_format(rng: random.Random, batch: Batch) -> Batch:
-    """The batch in v0, which has no times, or in v1; without a producer, which neither can name."""
+    """The batch in v0, which has no times, or in v1; without a producer, which neither supports."""
     magic = rng.choice((0, 1))
     return Batch(
         records=tuple(replace(record, headers=()) for record in batch.records),

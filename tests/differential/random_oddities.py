@@ -1,6 +1,6 @@
-"""Random logs as no healthy topic shows them, out of nothing but a seed: times above all, and what cleanings left.
+"""Random logs unlike healthy topics, generated from a seed: unusual times, and remains of cleanings.
 
-The bones are those of the other random histories; here batches get other times, other formats, or lose their records.
+Based on the other random histories, whose batches get other times, other formats, or lose their records.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ if TYPE_CHECKING:
     from tests.differential.history import History
 
 FASHIONS: Final = ("as it is", "none", "some", "equal", "out of order", "future", "appended", "old")
-"""How a segment's records got their times. none: -1, as clients before 0.10 and some others send; appended:
-LogAppendTime; old: long before any retention."""
+"""How a segment's records got their times.
+
+None: -1, as clients before 0.10 and some others send; appended: LogAppendTime; old: older than any retention.
+"""
 
 ODD_FOR_A_PRODUCER: Final = ("none", "some", "old", "out of order")
 
 NONE_SENT: Final = 7_000
-"""A producer id for what had none."""
+"""A producer id for batches without one."""
 
 
 @dataclass(slots=True)
 class _Odd:
-    """What is drawn once for a log."""
+    """Values drawn once per log."""
 
     rng: random.Random
     now_ms: int
@@ -45,7 +47,7 @@ class _Odd:
     sequence: int = 0
 
     def segments(self, segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        """Files get their times in the order of the log: a cleaned segment is as old as the last that went into it."""
+        """File times ascend in the order of the log: a cleaned segment has the time of its last source."""
         ages = (self.rng.choice((0, 1, 1000, DAY_MS, 8 * DAY_MS, 400 * DAY_MS)) for _ in segments)
         return tuple(
             replace(self._segment(segment), last_modified_ms=self.now_ms - age_ms)
@@ -62,8 +64,8 @@ class _Odd:
     def _batch(self, batch: Batch, fashion: str, *, ends: bool) -> Batch:
         rng = self.rng
         if self.transactions and batch.producer_id >= 0 and fashion in ODD_FOR_A_PRODUCER:
-            # Kafka keeps a producer that had a transaction open in a snapshot, however long ago, until it looks again;
-            # one whose last data has no time is forgotten by a replay, until its marker.
+            # Kafka keeps a producer with a once open transaction in a snapshot, however old, until its next check; a
+            # replay forgets one whose last data has no time, until its marker.
             fashion = "as it is"
         if batch.marker is not None:
             return replace(batch, marker=replace(batch.marker, timestamp=self._time(batch.marker.timestamp, fashion)))
@@ -108,7 +110,10 @@ class _Odd:
         return made
 
     def _emptied(self, batch: Batch, *, ends: bool) -> Batch:
-        """What Kafka's cleaner left of it: its header. Or ours, at a segment's end, of today or of earlier releases."""
+        """What Kafka's cleaner left of the batch: its header.
+
+        Or cleanerd's remains at a segment's end, of this or earlier releases.
+        """
         times = [record.timestamp for record in batch.records]
         time_ms = max(times) if batch.append_time is None else batch.append_time
         if ends and batch.producer_id < 0:
@@ -125,7 +130,7 @@ class _Odd:
 
 
 def random_oddities(seed: int) -> History:
-    """The history of ``seed``, the same for ever on the same Python; without turns when nothing is cleanable."""
+    """The history of ``seed``, always the same on the same Python; without turns if nothing is cleanable."""
     rng = random.Random(seed)
     transactions = rng.random() < 0.4
     history = random_transactions(seed) if transactions else random_history(seed)
@@ -150,13 +155,13 @@ def random_oddities(seed: int) -> History:
         segments=segments,
         log_start_offset=start,
         config={**history.config, **_policy(rng)},
-        # One whose data is old expires, and a younger marker makes it known again without its data: nobody expires.
+        # A producer with old data expires, and a younger marker restores it without its data: expiration is off.
         producer_expiration_ms=20 * DAY_MS if transactions else history.producer_expiration_ms,
     )
 
 
 def _first_marker(segment: Segment, otherwise: int) -> int:
-    """What was aborted below the log start Kafka's cleaner takes for committed, so that is no place to begin at."""
+    """Kafka's cleaner treats transactions aborted below the log start as committed, so no cleaning begins there."""
     markers = [batch.base for batch in segment.batches if batch.control and batch.base is not None]
     markers += [batch.base for batch in segment.batches if batch.marker is not None and batch.base is not None]
     return max(segment.base, min([*markers, otherwise]))
@@ -169,7 +174,7 @@ def _policy(rng: random.Random) -> Mapping[str, str]:
 
 
 def features(history: History) -> Iterator[str]:
-    """What of the oddities the log shows; so that a test can say that all of them were met with."""
+    """The unusual features of the log, so that a test can assert that all of them occurred."""
     for segment in history.segments:
         yield from _times(segment, history.turns[0].now_ms)
         yield from _remains(segment)
@@ -197,7 +202,7 @@ def _times(segment: Segment, now_ms: int) -> Iterator[str]:
 
 
 def _remains(segment: Segment) -> Iterator[str]:
-    """What formats, and what earlier cleanings left."""
+    """Features of formats and earlier cleanings."""
     for batch in segment.batches:
         if batch.magic < 2:
             yield "v0 and v1"

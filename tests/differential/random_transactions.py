@@ -1,4 +1,4 @@
-"""A log full of transactions and rounds on it, out of nothing but a seed."""
+"""A log full of transactions and its cleanings, generated from a seed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ROUNDS = 4
 
 @dataclass(slots=True)
 class _Transactions(_Maker):
-    """Producers that work in transactions, most of the time, and their markers."""
+    """Producers that mostly use transactions, and their markers."""
 
     open: dict[int, int] = field(default_factory=dict)
-    """Producer id to where its open transaction began."""
+    """Start of the open transaction by producer id."""
     bumps: float = 0.0
     """How often a marker bumps the epoch: always with transaction version 2."""
 
@@ -75,7 +75,7 @@ class _Transactions(_Maker):
         return made
 
     def _hollow(self, *, control: bool) -> Batch:
-        """What an earlier cleaning left of a batch."""
+        """The rest of a batch after an earlier cleaning."""
         rng = self.rng
         producer = rng.choice(self.producers)
         base = self.offset
@@ -99,7 +99,7 @@ class _Transactions(_Maker):
 
 
 def random_transactions(seed: int) -> History:
-    """The history of ``seed``, the same for ever on the same Python; without turns when nothing is cleanable."""
+    """The history of ``seed``, always the same on the same Python; without turns if nothing is cleanable."""
     rng = random.Random(seed)
     maker = _Transactions(
         rng,
@@ -113,7 +113,7 @@ def random_transactions(seed: int) -> History:
     )
     maker.producers = [_Producer(row, rng.randint(0, 5), 0) for row in range(rng.randint(1, 5))]
     segments = [maker.segment() for _ in range(rng.randint(2, 8))]
-    # Kafka does not look at the age of what it replays behind the last snapshot (F-10): nothing to replay, then.
+    # Kafka's replay after the last snapshot ignores ages (F-10), so there must be nothing to replay.
     expiration_ms = rng.choice((1, DAY_MS, 20 * DAY_MS, 20 * DAY_MS, 20 * DAY_MS))
     grows = expiration_ms > 19 * DAY_MS
     if grows and rng.random() < 0.5:
@@ -138,7 +138,7 @@ def random_transactions(seed: int) -> History:
 
 
 def _turns(rng: random.Random, history: History, written_ms: int, *, grows: bool) -> list[Turn]:
-    """Up to four rounds on a log that may grow, each with something to clean, none beyond an open transaction."""
+    """Up to four cleanings on a log that may grow, each with work to do, none beyond an open transaction."""
     turns: list[Turn] = []
     now_ms = written_ms + rng.choice((0, 1, RETENTION_MS))
     reached = history.segments[0].base
@@ -170,7 +170,7 @@ def _turns(rng: random.Random, history: History, written_ms: int, *, grows: bool
 
 
 def _first_dirty(rng: random.Random, history: History, bound: int) -> int:
-    """Anywhere below ``bound``, but with no abort marker before it in its segment: there Kafka's map goes wrong.
+    """Anywhere below ``bound``, but without an earlier abort marker in its segment, where Kafka's map is wrong.
 
     See ``test_committed_data_behind_an_abort_marker``.
     """
@@ -181,7 +181,7 @@ def _first_dirty(rng: random.Random, history: History, bound: int) -> int:
 
 
 def stable_offset(segments: tuple[Segment, ...]) -> int | None:
-    """Where the oldest open transaction began, None when none is open (S-04)."""
+    """The start of the oldest open transaction, None if none is open (S-04)."""
     began: dict[int, int] = {}
     for segment in segments:
         for batch in segment.batches:

@@ -1,4 +1,4 @@
-"""Random histories by their seeds."""
+"""Random histories by seed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
 
 def drawn(count: int) -> list[int]:
-    """Seeds that nobody has tried."""
+    """New random seeds."""
     return [random.SystemRandom().randrange(2**32) for _ in range(count)]
 
 
 @contextlib.contextmanager
-def kafkas_checkpoint_is_believed() -> Iterator[None]:
-    """Both sides of a duel clean by Kafka's rules: U-50, which Kafka lacks, has tests of its own in tests/cleaner."""
+def kafkas_checkpoint_counts() -> Iterator[None]:
+    """Both sides clean by Kafka's rules: U-50, which Kafka lacks, has its own tests in tests/cleaner."""
     real = survey.unproven_below
-    vars(survey)["unproven_below"] = lambda _point, _clean_offset: 0  # no setting turns U-50 off
+    vars(survey)["unproven_below"] = lambda _point, _clean_offset: 0  # no setting disables U-50
     try:
         yield
     finally:
@@ -38,9 +38,9 @@ def kafkas_checkpoint_is_believed() -> Iterator[None]:
 def play_seed(
     judge: Judge, work: Path, seed: int, history: History, what: str, *, rounds: int | None = None
 ) -> list[Outcome]:
-    """Play one history; a failure names its seed, which ``SEED=n`` plays alone where the test says so.
+    """Run one history; a failure names its seed, which ``SEED=n`` runs alone if the test supports it.
 
-    ``rounds``: no more than so many of its turns.
+    ``rounds``: limit of its turns.
     """
     try:
         return duel.play(judge, work / str(seed), replace(history, turns=history.turns[:rounds]))

@@ -1,4 +1,4 @@
-"""What a broker does with a cleaned log (U-37): cases that a comparison of batches does not see, and strategies."""
+"""Behaviour of a broker on a cleaned log (U-37): cases that a comparison of batches misses, and strategies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANKINGS = {
 
 
 def _timeless(*contents: Sequence[str], magic: int = 2) -> tuple[Segment, ...]:
-    """Segments of one-record batches that have no time; their files are of now, the last is active."""
+    """Segments of one-record batches without times; their files have the present time, the last is active."""
     segments = []
     offset = 0
     for words in contents:
@@ -43,15 +43,15 @@ def _timeless(*contents: Sequence[str], magic: int = 2) -> tuple[Segment, ...]:
 @pytest.mark.parametrize("profile", ["judge_43", "judge_39"])
 @pytest.mark.parametrize("magic", [2, 1, 0])
 def test_records_without_a_time(request: pytest.FixtureRequest, work: Path, profile: str, magic: int) -> None:
-    """U-13: the batch that closes a group must not give a time to records that have none: retention would take them."""
-    # Of v0 and v1 Kafka's cleaner gives up where the last one loses all (C-44): those two are not the last.
+    """U-13: the batch that closes a group must not give a time to records without one: retention would delete them."""
+    # Kafka's cleaner fails if the last v0 or v1 batch loses everything (C-44): these two are not the last.
     segments = _timeless(["a=1", "b=1", "d=1"], ["c=1", "d=2"], ["d=3", "e=1"], magic=magic)
     play(request.getfixturevalue(profile), work, History(segments, config={**WEEK, "segment.bytes": "200"}))
 
 
 @pytest.mark.parametrize("policy", [{}, WEEK])
 def test_segments_of_their_own(judge_43: Judge, work: Path, policy: dict[str, str]) -> None:
-    """U-13, U-17: the same where each segment is a group by itself, and where one has nothing left."""
+    """U-13, U-17: the same if each segment is a group by itself, and if one has no retained record."""
     segments = _timeless(["a=1", "b=1", "d=1"], ["d=2"], ["c=1", "d=3"], ["d=4", "e=1"])
     play(
         judge_43,
@@ -62,7 +62,7 @@ def test_segments_of_their_own(judge_43: Judge, work: Path, policy: dict[str, st
 
 @pytest.mark.parametrize("time_ms", [0, -1, NOW - 1])
 def test_an_old_closing_batch(judge_43: Judge, work: Path, time_ms: int) -> None:
-    """U-13: what an earlier cleaning, or an earlier release, left at a segment's end hides no record behind it."""
+    """U-13: a batch that an earlier cleaning or release left at a segment's end hides no record after it."""
     segments = log(
         [batch(0, "a=1", timestamp=NOW - DAY_MS), batch(1, "", last=2, max_timestamp=time_ms)],
         [batch(3, "b=1", timestamp=NOW - 5), batch(4, "c=1", timestamp=NOW - 1)],
@@ -72,7 +72,7 @@ def test_an_old_closing_batch(judge_43: Judge, work: Path, time_ms: int) -> None
 
 @pytest.mark.parametrize("days", [0, 100])
 def test_a_neighbour_with_a_time(judge_43: Judge, work: Path, days: int) -> None:
-    """U-17: records without a time live as long as their file says, and join no segment that is much older."""
+    """U-17: records without a time expire by their file's time, and join no much older segment."""
     old_ms = NOW - days * DAY_MS
     batches = (
         (batch(0, "a=1", timestamp=-1), batch(1, "d=1", timestamp=-1)),
@@ -87,7 +87,10 @@ def test_a_neighbour_with_a_time(judge_43: Judge, work: Path, days: int) -> None
 
 
 def _alone(judge: Judge, work: Path, history: History) -> int:
-    """Play a history with ours only, and hold each round against the log before it. Returns the questions asked."""
+    """Run a history with cleanerd alone, and compare each cleaning with the log before.
+
+    Returns the number of queries.
+    """
     ours, before = work / "ours" / str(NAME), work / "before" / str(NAME)
     ours.parent.mkdir(parents=True)
     prepare(ours.parent)
@@ -130,7 +133,7 @@ def _with(history: History, ranking: dict[str, str]) -> History:
 
 @pytest.mark.long
 def test_strategies(judge_43: Judge, work: Path) -> None:
-    """U-37 where Kafka's cleaner would keep other records: no time hides a record, retention takes none too early."""
+    """U-37 if Kafka's cleaner would retain other records: no time hides a record, retention deletes none early."""
     _strategies(judge_43, work, range(1, 16))
 
 

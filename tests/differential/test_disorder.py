@@ -1,4 +1,7 @@
-"""Logs whose offsets do not rise: what goes is what Kafka removes; what Kafka refuses is cleaned without loss."""
+"""Logs whose offsets do not ascend: cleanerd removes the same records as Kafka.
+
+If Kafka refuses a log, cleanerd cleans it without loss.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.kafka
 
 
 def _random_batch(rng: random.Random, end: int, before: list[Batch]) -> Batch:
-    """One of the kinds of batch that brokers store; ``end`` is one past the highest offset."""
+    """One of the kinds of batch that brokers store; ``end`` is one above the highest offset."""
     kind = rng.choice(("sound", "sound", "again", "back", "equal", "short", "behind", "minus two"))
     if kind == "again" and before:
         return rng.choice(before)
@@ -72,7 +75,7 @@ def _play(judge: Judge, work: Path, seed: int) -> bool:
     )
     full, theirs, ours = (work / f"{side}{seed}" / str(NAME) for side in ("full", "theirs", "ours"))
     judge.make(full, segments, now_ms=NOW)
-    (full / f"{0:020d}.log").write_bytes(b"".join(batch.raw or b"" for batch in batches))  # no append takes them today
+    (full / f"{0:020d}.log").write_bytes(b"".join(batch.raw or b"" for batch in batches))  # appends refuse these today
     ours.parent.mkdir()
     shutil.copytree(full, ours)
     prepare(ours.parent)
@@ -85,20 +88,23 @@ def _play(judge: Judge, work: Path, seed: int) -> bool:
     try:
         judge.clean(theirs, [Round(NOW)], source=full)
     except JudgeError:
-        return False  # Kafka's builder takes no offsets that are equal or fall
+        return False  # Kafka's builder refuses equal or descending offsets
     assert sorted(map(str, _rows(theirs))) == sorted(map(str, after)), seed
     return True
 
 
 def test_as_kafka(judge_43: Judge, work: Path) -> None:
-    """U-45, U-52: record by record as Kafka 4.3, where that cleans at all; nothing is lost anywhere."""
+    """U-45, U-52: record by record as Kafka 4.3, if that cleans at all; no record is ever lost."""
     assert sum(_play(judge_43, work, seed) for seed in range(24)) > 8
 
 
 @pytest.mark.parametrize("gap", [0, 1])
 @pytest.mark.parametrize("magic", [0, 1])
 def test_wrappers(judge_43: Judge, work: Path, magic: int, gap: int) -> None:
-    """U-45: Kafka refuses to clean a wrapper with equal offsets, ours cleans it; where they rise both do the same."""
+    """U-45: Kafka refuses to clean a wrapper with equal offsets, cleanerd cleans it.
+
+    If they ascend both do the same.
+    """
     keys = (b"a", b"b", b"c")
     inner = [
         encode_legacy(2 + gap * row - (2 + 2 * gap if magic else 0), key, b"1", magic=magic)

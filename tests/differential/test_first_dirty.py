@@ -1,4 +1,4 @@
-"""Where the dirty part begins and where the cleaned part ends."""
+"""The start of the dirty section, and the end of the cleaned section."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = [f"k{row * 37 % 50}={row}" for row in range(400)]
 
 
 def _word_border(first_dirty: int, size: int, end: int | None) -> Cell:
-    """Bitmaps hold 64 records in a word: parts of the log that begin and end beside such a border."""
+    """Bitmaps have 64 records per word: parts of the log that begin and end beside a word border."""
     batches = [batch(base, " ".join(NUMBERS[base : base + size])) for base in range(0, 390 - size, size)]
     cut = max(1, 130 // size)
     return Cell(
@@ -44,5 +44,5 @@ BORDERS = [
 
 @pytest.mark.parametrize("cell", parameters([*CELLS, *BORDERS]))
 def test_first_dirty(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """C-05..C-07, C-15, C-20, C-31, C-45: only dirty records supersede, and they do so in all segments."""
+    """C-05..C-07, C-15, C-20, C-31, C-45: only dirty records supersede, in all segments."""
     cell.check(judge_43, work)

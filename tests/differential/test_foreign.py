@@ -1,4 +1,4 @@
-"""Batches that Kafka's producer would not write but Kafka reads: other clients' streams and odd but valid headers."""
+"""Batches that Kafka's producer would not write but Kafka reads: other clients' streams and unusual valid headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAIN = b"".join(encode_record(record, offset_delta=row, timestamp_delta=row) fo
 
 
 def _halves(pack: Callable[[bytes], bytes]) -> bytes:
-    """Two streams one after the other, cut in the middle of a record."""
+    """Two concatenated streams, divided in the middle of a record."""
     cut = len(PLAIN) // 2 + 3
     return pack(PLAIN[:cut]) + pack(PLAIN[cut:])
 
@@ -76,7 +76,7 @@ STREAMS = [
 
 
 def _odd(name: str, made: bytes, count: int, *, dropped: set[int], reason: Reason | None = None) -> Cell:
-    """``made`` holds keys k0, k1 and so on from offset 0; the next batch supersedes k0."""
+    """``made`` has keys k0, k1 and so on from offset 0; the next batch supersedes k0."""
     history = History(
         log([Batch(base=0, last=count - 1, raw=made), batch(count, "k0=new z=1")]),
         turns=(Turn(NOW), Turn(NOW + 1, from_start=True)),
@@ -155,12 +155,12 @@ HEADERS = [
 @pytest.mark.long
 @pytest.mark.parametrize("cell", parameters([*STREAMS, *HEADERS]))
 def test_foreign(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """F-2, F-4: what Kafka reads we read, and what comes out is as if Kafka had written it."""
+    """F-2, F-4: cleanerd reads everything that Kafka reads, and its output equals Kafka's."""
     cell.check(judge_43, work)
 
 
 def test_record_attributes(judge_43: Judge, work: Path) -> None:
-    """U-14, R87-5: where a batch is rebuilt Kafka zeroes the attributes of its records; ours keep them."""
+    """U-14, R87-5: in a rebuilt batch Kafka zeroes the attributes of the records; cleanerd keeps them."""
     cell = next(cell for cell in HEADERS if cell.name == "record attributes")
     cell.check(judge_43, work)
     theirs, ours = (judge_43.dump(work / side / "t-0").batches[0].records for side in ("theirs", "ours"))

@@ -1,4 +1,4 @@
-"""Again and again at the same time: further rounds equal Kafka's further rounds, until nothing changes any more."""
+"""Repeated cleanings at the same time equal Kafka's, until nothing changes any more."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ FIXED_SEEDS = [*range(2001, 2007), *(pytest.param(seed, marks=pytest.mark.long) 
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_further_rounds(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """``--force --from-start --now-ms``: as Kafka's round for round, and the last one leaves every byte as it was."""
+    """``--force --from-start --now-ms``: each cleaning equals Kafka's, and the last one leaves every byte unchanged."""
     outcomes = cell.check(judge_43, work)
     assert outcomes[-1].our_digest == outcomes[-2].our_digest
 
 
 @pytest.mark.parametrize("seed", FIXED_SEEDS)
 def test_random_logs(judge_43: Judge, work: Path, seed: int) -> None:
-    """The same with random logs, all of whose segments are there from the beginning."""
+    """The same with random logs, all of whose segments exist from the beginning."""
     history = random_history(seed)
     now_ms = history.turns[0].now_ms
     turns = tuple(Turn(now_ms, from_start=row > 0) for row in range(ROUNDS))

@@ -1,4 +1,4 @@
-"""Kafka 3.9's cleaner decides v2 batches as 4.3's does: some cells of every table with it as the judge."""
+"""Kafka 3.9's cleaner treats v2 batches as 4.3's does: some cells of every table compared with it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_cells_as_kafka_39(judge_39: Judge, work: Path, cell: Cell) -> None:
-    """C-53: apart from v0 and v1 the two releases agree, index bytes included, and we with both."""
+    """C-53: apart from v0 and v1 the two releases agree, index bytes included, and cleanerd with both."""
     cell.check(judge_39, work)
 
 

@@ -1,4 +1,4 @@
-"""One segment larger than any of the kernel's steps: it stops between batches and goes on, and nobody can tell."""
+"""One segment larger than any of the kernel's steps: it stops between batches and continues, invisibly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ END = BATCHES * RECORDS
 
 
 def _write(partition: Path) -> None:
-    """More than 2^20 records and 64 MiB. The base offset is covered by no checksum, so one batch does for all."""
+    """More than 2^20 records and 64 MiB. No checksum covers the base offset, so one batch serves for all."""
     records = [Record(b"k%d" % row, VALUE if row % 9 else None, T0 + row) for row in range(RECORDS)]
     made = encode_batch(records)[8:]
     with (partition / f"{0:020d}.log").open("wb") as file:

@@ -1,4 +1,4 @@
-"""Message formats v0 and v1 against the two cleaners that there are: 3.9's keeps them, 4.3's writes v2 (U-18)."""
+"""Message formats v0 and v1 compared with both kinds of cleaners: 3.9's keeps them, 4.3's writes v2 (U-18)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.kafka
 @pytest.mark.long
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_converted(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """C-45.6, C-53, F-3.3: whatever stays of v0 and v1 is v2 in 4.3, and in ours."""
+    """C-45.6, C-53, F-3.3: retained v0 and v1 messages become v2 in 4.3, and with cleanerd."""
     outcomes = cell.check(judge_43, work)
     assert magics(outcomes[0].before) & {0, 1}
     assert magics(outcomes[-1].after) == {2}
@@ -48,7 +48,7 @@ def test_converted(judge_43: Judge, work: Path, cell: Cell) -> None:
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_kept(judge_39: Judge, work: Path, cell: Cell) -> None:
-    """C-45.6, C-53, F-3.2: in 3.9 they stay what they are, and so in ours, down to the bytes inside of a wrapper."""
+    """C-45.6, C-53, F-3.2: in 3.9 they keep their format, and so with cleanerd, down to the bytes in a wrapper."""
     (outcome,) = cell.check(judge_39, work)
     left = _old_offsets(outcome.before) - outcome.dropped()
     assert _old_offsets(outcome.after) == left
@@ -59,8 +59,8 @@ def test_kept(judge_39: Judge, work: Path, cell: Cell) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("cell", [pytest.param(cell, id=cell.name) for cell in CELLS if "around" in cell.name])
-def test_a_mixed_wrapper_is_written_anew_with_one_magic(judge_39: Judge, work: Path, cell: Cell) -> None:
-    """KAFKA-4298: 3.9 writes such a wrapper anew, with messages of its own magic; and so do we."""
+def test_a_mixed_wrapper_is_rebuilt_with_one_magic(judge_39: Judge, work: Path, cell: Cell) -> None:
+    """KAFKA-4298: 3.9 rebuilds such a wrapper, with messages of its own magic; and so does cleanerd."""
     (outcome,) = cell.check(judge_39, work)
     for side in ("ours", "theirs"):
         wrappers = [(magic, inner) for magic, _, _, inner in _unpacked(work / side / str(NAME))]
@@ -71,7 +71,7 @@ def test_a_mixed_wrapper_is_written_anew_with_one_magic(judge_39: Judge, work: P
 
 @pytest.mark.parametrize("cell", parameters(ROUNDS))
 def test_rounds_converted(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """C-48 legacy, C-49: after the first round they are v2 batches like any."""
+    """C-48 legacy, C-49: after the first cleaning they are v2 batches like any other."""
     cell.check(judge_43, work)
 
 
@@ -81,7 +81,7 @@ def test_rounds_converted(judge_43: Judge, work: Path, cell: Cell) -> None:
 def test_last_batch_loses_all(
     request: pytest.FixtureRequest, work: Path, profile: str, magic: int, codec: Codec
 ) -> None:
-    """C-44, U-13: where Kafka's cleaner fails, ours leaves an empty v2 batch that Kafka reads and keeps."""
+    """C-44, U-13: where Kafka's cleaner fails, cleanerd leaves an empty v2 batch that Kafka reads and keeps."""
     judge: Judge = request.getfixturevalue(profile)
     segments = log([batch(0, "a=1 a=2 b=1"), batch(3, "!=1 !=2", magic=magic, codec=codec)], [batch(5, "c=1")])
     history = History(segments, turns=(Turn(NOW),))
@@ -107,9 +107,9 @@ def test_last_batch_loses_all(
     assert loaded.log_end_offset == 6
 
 
-def test_the_duel_notices_the_other_profile(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cleaner that kept the old formats where 4.3 does not would be found out."""
-    # The planted mistake.
+def test_the_comparison_notices_the_other_profile(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner that kept the old formats where 4.3 does not would be found."""
+    # the planted mistake
     monkeypatch.setattr(duel, "clean_ours", partial(_with_other_profile, duel.clean_ours))
     with pytest.raises(AssertionError, match="magic: theirs 2, ours 0"):
         duel.play(judge_43, work, CELLS[0].history)
@@ -132,13 +132,13 @@ def _play_all(judge: Judge, work: Path, seeds: Sequence[int], *, rounds: int) ->
 
 @pytest.mark.long
 def test_random_converted(judge_43: Judge, work: Path) -> None:
-    """Three rounds each against 4.3."""
+    """Three cleanings each against 4.3."""
     _play_all(judge_43, work, range(5001, 5013), rounds=3)
 
 
 @pytest.mark.long
 def test_random_kept(judge_39: Judge, work: Path) -> None:
-    """One round each against 3.9: later ones may differ in the times of the files (U-18)."""
+    """One cleaning each against 3.9: later ones may differ in the times of the files (U-18)."""
     _play_all(judge_39, work, range(6001, 6025), rounds=1)
 
 
@@ -169,7 +169,7 @@ def _old_offsets(dump: Dump) -> set[int]:
 
 
 def _unpacked(directory: Path) -> list[tuple[int, int, int, bytes]]:
-    """Each v0 or v1 batch: magic, attributes, timestamp, and its messages unpacked."""
+    """Each v0 or v1 batch: magic, attributes, timestamp, and its messages decompressed."""
     found: list[tuple[int, int, int, bytes]] = []
     for path in sorted(directory.glob("*.log")):
         data, at = path.read_bytes(), 0

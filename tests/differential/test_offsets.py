@@ -1,4 +1,4 @@
-"""Offsets with gaps, empty batches and segments, the end of the round, segments and indexes of odd sizes."""
+"""Offsets with gaps, empty batches and segments, the end of the cleaning, segments and indexes of unusual sizes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_offsets(judge_43: Judge, work: Path, cell: Cell) -> None:
 
 
 def test_our_segments_hold_records(judge_43: Judge, work: Path) -> None:
-    """D-02: where Kafka leaves an empty segment to a neighbour that could take it, we merge; nothing else is added."""
+    """D-02: cleanerd merges empty segments that Kafka leaves beside a neighbour with space; it adds nothing else."""
     cell = EMPTY[-3]
     (outcome,) = cell.check(judge_43, work)
     ours = judge_43.dump(work / "ours" / "t-0")
@@ -43,7 +43,7 @@ def test_our_segments_hold_records(judge_43: Judge, work: Path) -> None:
 
 
 def test_time_spans(judge_43: Judge, work: Path) -> None:
-    """U-17: with retention by time of ten hours no merged segment spans more than one, so that what is old can go."""
+    """U-17: with a retention of ten hours no merged segment spans more than one, so that old records can be deleted."""
     cell = next(cell for cell in SIZES if cell.name.startswith("compact,delete"))
     cell.check(judge_43, work)
     stamps: dict[int, list[int]] = {}
@@ -55,14 +55,14 @@ def test_time_spans(judge_43: Judge, work: Path) -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_growth(judge_43: Judge, work: Path, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    """U-17: horizons make batches grow, the joined segment would pass segment.bytes, so the group is cut in two."""
+    """U-17: horizons make batches grow; the merged segment would exceed segment.bytes, so the group is split in two."""
     cuts: list[int] = []
 
     def counted(rows: range, before: int) -> tuple[range, range]:
         cuts.append(before)
         return split(rows, before)
 
-    monkeypatch.setattr(cleaner, "split", counted)  # segments that were never joined would look the same
+    monkeypatch.setattr(cleaner, "split", counted)  # segments that were never merged would look the same
     words = " ".join(f"k{row}" for row in range(20))
     segments = [[batch(base, words.replace("k", f"s{base}k"))] for base in range(0, 20 * count, 20)]
     size = 61 + 20 * 13

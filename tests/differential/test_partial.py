@@ -1,4 +1,4 @@
-"""Cleanings that end early: Kafka's because its map is full, ours by ``--cleanable-to`` (C-22, C-24, C-45.1)."""
+"""Cleanings that end early: Kafka's because its map is full, cleanerd's by ``--cleanable-to`` (C-22, C-24, C-45.1)."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_partial(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """C-22, C-24, C-31, C-34, C-45.1, C-48: what lies beyond the end of a round is not judged."""
+    """C-22, C-24, C-31, C-34, C-45.1, C-48: records beyond the end of a cleaning are not decided."""
     cell.check(judge_43, work)

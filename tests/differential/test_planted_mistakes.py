@@ -1,4 +1,4 @@
-"""The duel fails when it should: small mistakes put into our cleaner, each caught by a cell that is about it."""
+"""The comparison fails when it should: small mistakes planted in cleanerd's cleaner, each found by a cell about it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ CELLS = {
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """``module.name`` is replaced by what ``wrong`` makes of it; ``cell`` notices."""
+    """``wrong`` makes the replacement of ``module.name``; ``cell`` finds it."""
 
     name: str
     module: Any
@@ -87,11 +87,11 @@ def _every_batch(_: Any) -> Any:
 
 
 def _forgetful(_: Any) -> Any:
-    """As one that begins anew with every segment (C-33)."""
+    """Begins again with every segment (C-33)."""
     return lambda _self, events: right_ended(OpenTransactions(), events)
 
 
-def _indexed_all_the_same(right: Any) -> Any:
+def _indexed_nevertheless(right: Any) -> Any:
     return lambda chunk, rows: right(chunk, replace(rows, excluded=np.zeros_like(rows.excluded)))
 
 
@@ -124,7 +124,7 @@ MISTAKES = [
     Mistake("ended", OpenTransactions, _result(np.ones_like), "an empty transaction's marker at its horizon"),
     Mistake("ended", OpenTransactions, _result(np.zeros_like), "committed"),
     Mistake("covers", AbortedTransactions, _result(np.zeros_like), "aborted"),
-    Mistake("keyed_rows", indexing, _indexed_all_the_same, "aborted data shadows nothing (C-19)"),
+    Mistake("keyed_rows", indexing, _indexed_nevertheless, "aborted data shadows nothing (C-19)"),
     Mistake("end_of_group", deciding, lambda _: lambda actions, __: actions, "the last batch is keyless"),
     Mistake(
         "survey_log", partition_snapshot, _result(_all_dirty), "first dirty inside a batch, between its duplicates (6)"
@@ -141,7 +141,7 @@ def test_a_planted_mistake_is_noticed(
     """The cell passes; with the mistake it does not."""
     cell = CELLS[mistake.cell]
     cell.check(judge_43, work / "right")
-    # The planted mistake.
+    # the planted mistake
     monkeypatch.setattr(mistake.module, mistake.name, mistake.wrong(getattr(mistake.module, mistake.name)))
     with pytest.raises(AssertionError):
         cell.check(judge_43, work / "wrong")

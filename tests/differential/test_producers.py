@@ -1,4 +1,4 @@
-"""Idempotent producers, alive and expired (KIP-192)."""
+"""Idempotent producers, active and expired (KIP-192)."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ pytestmark = pytest.mark.kafka
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_producer(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """C-39.1, C-41, C-43, R192-1, R192-2: what a living producer's sequence hangs on stays."""
+    """C-39.1, C-41, C-43, R192-1, R192-2: the batch with an active producer's last sequence stays."""
     cell.check(judge_43, work)

@@ -1,4 +1,4 @@
-"""Random logs over three rounds. A failure names its seed; SEED=n plays that one alone."""
+"""Random logs over three cleanings. A failure names its seed; SEED=n runs that one alone."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FIXED = range(1, 25)
 LONG = [*range(25, 41), *range(1001, 1301)]
 DRAWN_LONG = 30
 FEATURES = 12
-"""Of ``_features``, and that Kafka changed something at all."""
+"""Of ``_features``, and that Kafka changed the log at all."""
 
 
 def _features(outcome: Outcome) -> dict[str, bool]:
-    """What Kafka did in a round, and how ours came out."""
+    """Kafka's actions in a cleaning, and cleanerd's result."""
     before = {record.offset: record for record in outcome.before.records}
     return {
         "dropped values": any(before[offset].value is not None for offset in outcome.dropped()),
@@ -45,7 +45,7 @@ def _features(outcome: Outcome) -> dict[str, bool]:
 
 
 def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
-    """Play them all; returns how many rounds had each feature, and how many histories Kafka changed."""
+    """Run them all; returns the number of cleanings per feature, and of histories that Kafka changed."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         outcomes = play_seed(judge, work, seed, random_history(seed), "random history")
@@ -57,7 +57,7 @@ def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
 
 
 def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
-    """Whatever the log and the rounds, ours is as Kafka's; and every feature is met with (U-26)."""
+    """Whatever the log and the cleanings, cleanerd's result equals Kafka's; and every feature occurs (U-26)."""
     alone = os.environ.get("SEED")
     seen = _play_all(judge_43, work, [int(alone)] if alone else [*FIXED])
     assert alone or len(seen) == FEATURES, seen

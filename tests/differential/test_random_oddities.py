@@ -1,4 +1,4 @@
-"""Random logs with times, formats and remains that no healthy log shows. A failure names its seed; SEED=n plays it."""
+"""Random logs with unusual times, formats and remains. A failure names its seed; SEED=n runs it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FEATURES = 14
 
 
 def _play_all(judge: Judge, work: Path, seeds: Iterable[int], *, rounds: int | None = None) -> Counter[str]:
-    """Play them all; returns how many logs had each oddity, how many rounds there were, how many changed something."""
+    """Run them all; returns the number of logs per feature, of cleanings, and of cleanings with changes."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         history = random_oddities(seed)
         if not history.turns:
-            continue  # the first segment has a transaction that is never ended
+            continue  # the first segment has a transaction that never ends
         seen.update(set(features(history)))
         outcomes = play_seed(judge, work, seed, history, "random odd history", rounds=rounds)
         seen["histories"] += 1
@@ -41,7 +41,10 @@ def _play_all(judge: Judge, work: Path, seeds: Iterable[int], *, rounds: int | N
 
 
 def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
-    """U-13, U-17, U-37: whatever the times, a broker behaves alike with ours; every oddity is met with (U-26)."""
+    """U-13, U-17, U-37: whatever the times, a broker behaves the same on cleanerd's result.
+
+    Every feature occurs (U-26).
+    """
     alone = os.environ.get("SEED")
     seen = _play_all(judge_43, work, [int(alone)] if alone else FIXED)
     assert alone or len(seen) == FEATURES + 3, seen
@@ -49,7 +52,7 @@ def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
 
 
 def test_random_oddities_as_kafka_39(judge_39: Judge, work: Path) -> None:
-    """U-18: one round each against 3.9, where v0 and v1 stay what they are."""
+    """U-18: one cleaning each against 3.9, where v0 and v1 keep their format."""
     _play_all(judge_39, work, range(3001, 3016), rounds=1)
 
 
@@ -62,5 +65,5 @@ def test_many_seeds(judge_43: Judge, work: Path) -> None:
 
 @pytest.mark.timeout(1800)
 def test_many_seeds_as_kafka_39(judge_39: Judge, work: Path) -> None:
-    """See there."""
+    """The same with 3.9."""
     _play_all(judge_39, work, range(4001, 4201), rounds=1)

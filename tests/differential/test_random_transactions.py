@@ -1,4 +1,4 @@
-"""Random logs full of transactions. A failure names its seed; SEED=n plays that one alone."""
+"""Random logs full of transactions. A failure names its seed; SEED=n runs that one alone."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FOUND = (3553097438, 226453316)
-"""Seeds that once showed a mistake, be it the comparison's."""
+"""Seeds that once showed a mistake, sometimes of the comparison itself."""
 FIXED = [*range(1, 25), *FOUND]
 LONG = [*range(25, 41), *range(1001, 1301)]
 DRAWN_LONG = 30
 FEATURES = 14
-"""Of ``_features``; that there was a history, and that Kafka changed something at all."""
+"""Of ``_features``; that there was a history, and that Kafka changed the log at all."""
 
 
 def _features(outcome: Outcome, last: Turn | None) -> dict[str, bool]:
-    """What Kafka did in a round, and how ours came out."""
+    """Kafka's actions in a cleaning, and cleanerd's result."""
     markers = {batch.base for batch in outcome.before.batches if batch.control and batch.count}
     entries = sum(len(segment.txn_index or ()) for segment in outcome.before.segments)
     return {
@@ -50,12 +50,12 @@ def _features(outcome: Outcome, last: Turn | None) -> dict[str, bool]:
 
 
 def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
-    """Play them all; returns how many rounds had each feature, and how many histories Kafka changed."""
+    """Run them all; returns the number of cleanings per feature, and of histories that Kafka changed."""
     seen: Counter[str] = Counter()
     for seed in seeds:
         history = random_transactions(seed)
         if not history.turns:
-            continue  # the first segment has a transaction that is never ended
+            continue  # the first segment has a transaction that never ends
         outcomes = play_seed(judge, work, seed, history, "random transactional history")
         fourth = history.turns[ROUNDS - 1] if len(history.turns) == ROUNDS else None
         for outcome in outcomes:
@@ -67,7 +67,7 @@ def _play_all(judge: Judge, work: Path, seeds: list[int]) -> Counter[str]:
 
 
 def test_fixed_seeds(judge_43: Judge, work: Path) -> None:
-    """C-18, C-19, C-33..C-43, C-69: whatever the transactions, as Kafka's; and every feature is met with (U-26)."""
+    """C-18, C-19, C-33..C-43, C-69: whatever the transactions, as Kafka's; and every feature occurs (U-26)."""
     alone = os.environ.get("SEED")
     seen = _play_all(judge_43, work, [int(alone)] if alone else [*FIXED])
     assert alone or len(seen) == FEATURES, seen
@@ -82,7 +82,7 @@ def test_random_transactions_as_kafka_39(judge_39: Judge, work: Path, seed: int)
 
 @pytest.mark.timeout(1800)
 def test_many_seeds(judge_43: Judge, work: Path) -> None:
-    """See there. Some have nothing to clean: a transaction of their first segment never ends."""
+    """Many seeds. Some have nothing to clean: a transaction of their first segment never ends."""
     seen = _play_all(judge_43, work, [*LONG, *drawn(DRAWN_LONG)])
     assert seen["histories"] > 0.9 * len(LONG), seen
     assert seen["histories that Kafka changed"] > 0.6 * len(LONG), seen

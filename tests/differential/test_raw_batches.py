@@ -1,4 +1,4 @@
-"""Batches that no client of Kafka's writes: their bytes are taken as Kafka's cleaner takes them (F-2.7, C-48..C-52)."""
+"""Batches that no client of Kafka writes: cleanerd treats their bytes as Kafka's cleaner does (F-2.7, C-48..C-52)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def raw(base: int, records: Sequence[Record], *, last: int | None = None, **sett
 
 
 def control(base: int, value: bytes | None) -> Batch:
-    """A control batch of a type that nobody knows, of no producer."""
+    """A control batch of an unknown type, without a producer."""
     return raw(base, [Record(struct.pack(">hh", 0, UNKNOWN), value, T0 + base)], control=True)
 
 
 def odd(**settings: Any) -> list[Batch]:
-    """A value, and a tombstone that is all that stays of its batch."""
+    """A value, and a tombstone that is the only retained record of its batch."""
     return [raw(0, [Record(b"a", b"1", T0), Record(b"b", None, T0 + 9)], **settings), batch(2, "a=2")]
 
 
@@ -96,5 +96,5 @@ CELLS = [
 
 @pytest.mark.parametrize("cell", parameters(CELLS))
 def test_raw_batches(judge_43: Judge, work: Path, cell: Cell) -> None:
-    """F-2.7, C-45.5, C-48, C-50..C-52: four rounds, after each of them both logs are alike."""
+    """F-2.7, C-45.5, C-48, C-50..C-52: four cleanings, after each of which both logs are equal."""
     cell.check(judge_43, work)

@@ -1,4 +1,4 @@
-"""Logs that neither cleans, and the few that Kafka cleans and we, on purpose, do not."""
+"""Logs that neither cleaner cleans, and the few that Kafka cleans and cleanerd deliberately does not."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ OURS_ALONE = {
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """``theirs``: what Kafka threw, or None; ``untouched``: our log is as it was."""
+    """``theirs``: Kafka's exception, or None; ``untouched``: whether cleanerd's log is unchanged."""
 
     theirs: JudgeError | None
     ours: CleaningResult
@@ -78,7 +78,7 @@ def _try(judge: Judge, work: Path, segments: tuple[Segment, ...], damage: Callab
 @pytest.mark.long
 @pytest.mark.parametrize("name", BAD)
 def test_neither_cleans(judge_43: Judge, work: Path, name: str) -> None:
-    """C-54, C-57: damage ends the round of both, and our log is as it was."""
+    """C-54, C-57: damage ends the cleaning of both, and cleanerd's log is unchanged."""
     segments = log([batch(0, "a=1"), Batch(base=1, last=3, raw=_at(1, BAD[name]))], [batch(4, "k0=2 a=2")])
     tried = _try(judge_43, work, segments, None)
     assert tried.theirs is not None
@@ -87,8 +87,11 @@ def test_neither_cleans(judge_43: Judge, work: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OURS_ALONE)
-def test_cleaned_by_ours_alone(judge_43: Judge, work: Path, name: str) -> None:
-    """U-45, U-52: Kafka's builder takes no such record, so its cleaner gives the log up; nothing of it is lost here."""
+def test_cleaned_by_cleanerd_alone(judge_43: Judge, work: Path, name: str) -> None:
+    """U-45, U-52: Kafka's builder refuses such a record, so its cleaner marks the log uncleanable.
+
+    Cleanerd loses nothing.
+    """
     segments = log([batch(0, "a=1"), Batch(base=1, last=3, raw=_at(1, OURS_ALONE[name]))], [batch(4, "k0=2 a=2")])
     tried = _try(judge_43, work, segments, None)
     assert tried.theirs is not None
@@ -108,7 +111,10 @@ def test_cleaned_by_ours_alone(judge_43: Judge, work: Path, name: str) -> None:
 def test_a_wrapper_whose_offsets_go_back(
     judge_43: Judge, work: Path, later: str, kept: list[tuple[int, bytes]], theirs_cleans: bool
 ) -> None:
-    """U-45: what Kafka's builder takes is the same in both logs; the rest is cleaned by ours alone, without loss."""
+    """U-45: records that Kafka's builder accepts are equal in both logs.
+
+    Only cleanerd cleans the rest, without loss.
+    """
     inner = [encode_legacy(at, each.key, b"v", timestamp=T0) for at, each in zip((1, 0, 2), THREE, strict=True)]
     wrapper = Batch(base=1, last=3, raw=encode_wrapper(3, b"".join(inner), timestamp=T0))
     tried = _try(judge_43, work, log([batch(0, "a=1"), wrapper], [batch(4, later)]), None)
@@ -134,7 +140,7 @@ def test_a_cut_segment(judge_43: Judge, work: Path) -> None:
 
 
 def test_a_wrong_checksum(judge_43: Judge, work: Path) -> None:
-    """C-56: Kafka's cleaner does not look and writes a right checksum over wrong bytes; we stop."""
+    """C-56: Kafka's cleaner does not check it and writes a right checksum over wrong bytes; cleanerd stops."""
 
     def flip(partition: Path) -> None:
         path = partition / f"{0:020d}.log"

@@ -1,8 +1,8 @@
-"""Releases beside the two that judge everything: some cells of every table by 3.6's classes and by 4.4's.
+"""Two further releases: some cells of every table compared with the classes of 3.6 and of 4.4.
 
-3.6 stands for the brokers whose log classes were Scala throughout, 4.4 is the newest. Loaders and cleaners, and what
-differs between the families: a release up to 3.9 keeps message formats v0 and v1, and so do we for it (U-18). 3.6 makes
-an index entry a write, not a batch (``releases.INDEXES_BY_WRITE``).
+3.6 represents brokers whose log classes were Scala throughout, 4.4 is the newest. Tested are loaders and cleaners, and
+the families' differences: a release up to 3.9 keeps message formats v0 and v1, and so does cleanerd for it (U-18). 3.6
+makes one index entry per write, not per batch (``releases.INDEXES_BY_WRITE``).
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ OTHERS = pytest.mark.parametrize("profile", ["3.6", "4.4"])
 
 @pytest.fixture
 def judge(request: pytest.FixtureRequest, profile: str) -> Judge:
-    """The release, of which a test first makes sure that it is the one (U-26)."""
+    """The release; the fixture first checks its version (U-26)."""
     found: Judge = request.getfixturevalue(f"judge_{profile.replace('.', '')}")
     assert found.version().startswith(f"{profile}.")
     return found
 
 
 def _everything() -> Iterator[ParameterSet]:
-    """All that 3.9 is asked, but for the end of the cleanable part and, with 3.6, index entries."""
+    """All comparisons of 3.9, except for the end of the cleanable section and, with 3.6, index entries."""
     for profile in ("3.6", "4.4"):
         for cell in sample.CELLS:
             by_write = profile in INDEXES_BY_WRITE and cell.name.startswith("an index entry every")
@@ -66,14 +66,14 @@ def _everything() -> Iterator[ParameterSet]:
 
 @OTHERS
 @pytest.mark.parametrize("cell", parameters(QUICK))
-def test_a_cell_of_every_sort(judge: Judge, work: Path, cell: Cell) -> None:
-    """C-53: v2 batches are decided alike, index bytes included."""
+def test_a_cell_of_every_kind(judge: Judge, work: Path, cell: Cell) -> None:
+    """C-53: v2 batches are treated alike, index bytes included."""
     cell.check(judge, work)
 
 
 @OTHERS
 def test_old_formats(judge: Judge, work: Path, profile: str) -> None:
-    """U-18: 3.6 keeps what stays of v0 and v1 as it is, 4.4 makes v2 of it; the wrong one of the two is another log."""
+    """U-18: 3.6 keeps the format of v0 and v1, 4.4 converts to v2; the wrong one of the two gives another log."""
     (outcome, *_) = LEGACY[0].check(judge, work)
     assert magics(outcome.before) & {0, 1}
     assert bool(magics(outcome.after) & {0, 1}) == (profile == "3.6")
@@ -96,7 +96,7 @@ def test_every_old_format(judge: Judge, work: Path, cell: Cell) -> None:
 @pytest.mark.timeout(1800)
 @OTHERS
 def test_random_histories(judge: Judge, work: Path) -> None:
-    """C-39.2, C-53: apart from the empty batch that ends the cleanable part, and 3.6's index entries, all is alike."""
+    """C-39.2, C-53: all is equal but 3.6's index entries and the empty batch at the end of the cleanable section."""
     for seed in HISTORIES:
         play_seed(judge, work / "records", seed, random_history(seed), "random history")
     for seed in TRANSACTIONS:
@@ -105,7 +105,7 @@ def test_random_histories(judge: Judge, work: Path) -> None:
 
 @OTHERS
 def test_an_unknown_kept_end_is_found(judge: Judge, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-26: whatever else ours kept the time of would be found."""
+    """U-26: any other batch whose time cleanerd kept would be found."""
     monkeypatch.setattr(duel, "kept_end", lambda *_: set())  # the planted mistake
     with pytest.raises(AssertionError, match="only ours has the empty batches"):
         play_seed(judge, work, WITH_AN_END, random_history(WITH_AN_END), "random history")
@@ -116,7 +116,7 @@ def test_an_unknown_kept_end_is_found(judge: Judge, work: Path, monkeypatch: pyt
 def test_the_batch_that_ends_the_cleanable_part(judge: Judge, work: Path, profile: str, high_watermark: int) -> None:
     """C-39.2: 3.9 and 4.3 keep it empty (KAFKA-17076), 3.6 drops it, 4.4 too unless the high watermark ends there.
 
-    Ours keeps it whatever the release, and all of them load that.
+    cleanerd keeps it for every release, and all of them load it.
     """
     segments = log([batch(0, "a=1 b=1"), batch(2, "!=1 !=2")], [batch(4, "z=1")])[:-1]
     ours, theirs = work / "ours" / str(NAME), work / "theirs" / str(NAME)

@@ -1,4 +1,4 @@
-"""C-67, tried on real Kafka: its cleaner splits an overflowed segment, gives up, and cleans in its next attempt."""
+"""C-67, on real Kafka: its cleaner splits an overflowed segment, gives up, and cleans in its next attempt."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
 @pytest.fixture(params=[True, False], ids=["transactions", "plain"])
 def sides(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]:
-    """Two copies of the log: Kafka's partition directory and our log directory."""
+    """Two copies of the log: Kafka's partition directory and cleanerd's log directory."""
     ours = make_log_dir(tmp_path / "ours", {NAME: overflowed(transactions=request.param)})
     theirs = tmp_path / "theirs" / NAME
     shutil.copytree(ours / NAME, theirs)
@@ -39,7 +39,7 @@ def sides(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Path, Path]:
 
 
 def segment_files(place: Path) -> dict[str, bytes]:
-    """Name to bytes of the sealed segments' logs and offset indexes."""
+    """Bytes of the closed segments' logs and offset indexes by name."""
     paths = [*place.glob("*.log"), *place.glob("*.index")]
     return {path.name: path.read_bytes() for path in paths if int(path.name.split(".")[0]) < END}
 
@@ -52,7 +52,7 @@ def aborted_by_overflow(judge: Judge, place: Path) -> None:
 
 @pytest.mark.long
 def test_the_same_pieces(judge: Judge, sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the first batch begins with the segment, the files are the same, byte for byte."""
+    """If the first batch begins with the segment, the files are the same, byte for byte."""
     theirs, ours = sides
     aborted_by_overflow(judge, theirs)
     only_split(ours, monkeypatch)
@@ -62,7 +62,7 @@ def test_the_same_pieces(judge: Judge, sides: tuple[Path, Path], monkeypatch: py
 
 @pytest.mark.long
 def test_the_loader_splits_as_well(judge: Judge, sides: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-12 step 6: only where it reads the segment again, after an unclean stop with the recovery point below it."""
+    """F-12 step 6: only if it reads the segment again, after an unclean stop with the recovery point below it."""
     theirs, ours = sides
     before = segment_files(theirs)
     judge.load([ToLoad(str(theirs), recovery_point=END)], now_ms=NOW_MS, config=CONFIG)
@@ -75,7 +75,7 @@ def test_the_loader_splits_as_well(judge: Judge, sides: tuple[Path, Path], monke
 @pytest.mark.long
 @pytest.mark.parametrize("sides", [False], indirect=True)
 def test_the_same_result(judge: Judge, sides: tuple[Path, Path]) -> None:
-    """U-26: records go from every piece, and the same ones; our indexes lead right."""
+    """U-26: the same records are removed, from every piece; cleanerd's indexes are right."""
     theirs, ours = sides
     aborted_by_overflow(judge, theirs)
     before = offsets(judge, theirs)
@@ -90,7 +90,7 @@ def test_the_same_result(judge: Judge, sides: tuple[Path, Path]) -> None:
 def test_aborted_records_stay_aborted(judge: Judge, sides: tuple[Path, Path]) -> None:
     """F-8, C-69: Kafka's split writes no transaction index, so an aborted record counts as committed from then on.
 
-    Ours keeps the entries: the record goes, its marker stays as long as the index says that it ends something.
+    cleanerd keeps the entries: the record is removed, and its marker stays while the index names its transaction.
     """
     theirs, ours = sides
     aborted_by_overflow(judge, theirs)

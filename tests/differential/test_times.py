@@ -1,8 +1,8 @@
-"""What a broker takes for a segment's time after a cleaning: its retention and its search go by it (U-13, U-37).
+"""The time of a segment for a broker after a cleaning, which its retention and its search use (U-13, U-37).
 
-A batch that only closes its group must not speak for records that have no time. Judged are the log as it was, the one
-that Kafka's cleaner left and ours, each by ``deleteOldSegments`` and ``fetchOffsetByTimestamp`` of the release, with
-the indexes that we wrote and with those that a recovery makes of the batches.
+A batch that only closes its group must not give a time to records without one. Compared are the original log, the
+result of Kafka's cleaner and cleanerd's, each by ``deleteOldSegments`` and ``fetchOffsetByTimestamp`` of the release,
+with cleanerd's indexes and with those that a recovery rebuilds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ WEEK_MS: Final = 7 * 24 * HOUR_MS
 RETENTIONS_MS: Final = (WEEK_MS, 12 * HOUR_MS, HOUR_MS // 2)
 TIMES_MS: Final = (0, 1, T0 - 1, T0, T0 + 100, T0 + 105, T0 + 110, NOW - WEEK_MS, NOW - HOUR_MS, NOW)
 SEGMENT_BYTES: Final = 300
-"""Two segments with a large record each do not merge."""
+"""two segments with a large record each do not merge"""
 LARGE: Final = hashlib.shake_256(b"hard to pack").hexdigest(400)
 OLD: Final = T0 - 30 * WEEK_MS
 EMPTY_OF_EARLIER_RELEASES: Final = 0
@@ -49,7 +49,7 @@ EMPTY_OF_EARLIER_RELEASES: Final = 0
 class Log:
     """Closed segments and the batches that come after them; all files an hour old.
 
-    ``deleted`` are the segments that are deleted after a week of retention, with Kafka's cleaner and with ours.
+    ``deleted`` are the segments that are deleted after a week of retention, with Kafka's cleaner and with cleanerd.
     """
 
     name: str
@@ -89,7 +89,7 @@ def empty(offset: int, max_timestamp: int, **settings: object) -> Batch:
 
 
 def two(name: str, *, dup: int = -1, kept: int = -1, deleted: int = 0, **settings: object) -> Log:
-    """Two groups; in each a record that is written again later ends it."""
+    """Two groups, each ending in a record that is written again later."""
     return Log(
         name,
         (
@@ -178,7 +178,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
 @dataclass(frozen=True)
 class Sides:
-    """The log as it was, and after each cleaner."""
+    """The original log, and the result of every cleaner."""
 
     judge: Judge
     work: Path
@@ -191,7 +191,7 @@ class Sides:
         return self.judge.dump(self.path(side))
 
     def clean_ours(self, *, from_start: bool = False) -> CleaningResult:
-        """A round of ours."""
+        """Clean once by cleanerd."""
         result = clean_ours(
             self.work / "ours",
             StateStore(self.work / "state"),
@@ -203,7 +203,7 @@ class Sides:
         return result
 
     def retain(self, side: str, retention_ms: int, *, clean_shutdown: bool) -> Retained:
-        """What a broker with this retention makes of a copy."""
+        """The state of a copy after a broker's retention."""
         copy = self.work / "copy" / str(NAME)
         shutil.copytree(self.path(side), copy)
         try:
@@ -219,7 +219,7 @@ class Sides:
 
 
 def play(judge: Judge, work: Path, log: Log) -> Sides:
-    """Clean the log by Kafka's cleaner and by ours."""
+    """Clean the log by Kafka's cleaner and by cleanerd."""
     return _played(judge, work, log.history())
 
 
@@ -239,9 +239,9 @@ def _played(judge: Judge, work: Path, history: History) -> Sides:
 @pytest.mark.long
 @pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in LOGS])
 def test_retention_and_time_lookups_as_after_kafkas_cleaner(judge: Judge, work: Path, log: Log) -> None:
-    """U-13, U-37: retention keeps of ours what it keeps of Kafka's, and a search for a time finds the same record.
+    """U-13, U-37: retention keeps the same records as after Kafka's cleaner, and a search by time finds the same.
 
-    The wrong rule gives another answer: a time of 0, or any other, in the closing batch is the segment's only one where
+    The wrong rule gives another answer: a time of 0, or any other, in the closing batch is the segment's only one if
     the others have none, and the broker deletes live records by it.
     """
     sides = play(judge, work, log)
@@ -269,9 +269,9 @@ CLOSED_EARLIER: Final = (
 @pytest.mark.long
 @pytest.mark.parametrize("log", [pytest.param(log, id=log.name) for log in CLOSED_EARLIER])
 def test_closed_by_an_earlier_release(judge: Judge, work: Path, log: Log) -> None:
-    """U-13: a closing batch of time 0 beside records without a time is mended, whatever else there is to do.
+    """U-13: a cleaning always fixes a closing batch of time 0 beside records without a time.
 
-    Kafka deletes the log as it was. At the bound its cleaner keeps the 0, which its own could never have put there.
+    Kafka deletes the log as it was. At the limit its cleaner keeps the 0, which its own could never have written.
     """
     sides = play(judge, work, log)
     assert sides.retain("untouched", WEEK_MS, clean_shutdown=True).deleted == 1
@@ -285,7 +285,7 @@ def test_closed_by_an_earlier_release(judge: Judge, work: Path, log: Log) -> Non
 
 
 def test_a_segment_without_records(judge: Judge, work: Path) -> None:
-    """U-13: alone in its segment the closing batch has time 0, or a search for a time would end there.
+    """U-13: alone in its segment the closing batch has time 0, or a search by time would end there.
 
     It does in Kafka's, whose segment of no bytes has the time of its file.
     """
@@ -299,14 +299,14 @@ def test_a_segment_without_records(judge: Judge, work: Path) -> None:
         assert found.found[TIMES_MS.index(T0)] == 2
         assert found.found[TIMES_MS.index(T0 + 105)] == 3
         theirs = sides.retain("theirs", WEEK_MS, clean_shutdown=clean_shutdown)
-        assert theirs.found[TIMES_MS.index(T0)] == -1, "Kafka has learned it: follow it"
+        assert theirs.found[TIMES_MS.index(T0)] == -1, "Kafka has fixed this: do the same"
 
 
 @pytest.mark.parametrize("at_bound", [False, True], ids=["the last of a producer", "at the bound"])
 def test_a_batch_without_records_beside_records_without_a_time(judge: Judge, work: Path, at_bound: bool) -> None:
-    """U-13, U-17: what was emptied earlier has a time that none of the records has, and it does not become theirs.
+    """U-13, U-17: a batch emptied earlier has a time that none of the records has, and they do not get it.
 
-    Kafka's cleaner makes one segment of it all, and the broker deletes live records by the time of the header.
+    Kafka's cleaner merges all into one segment, and the broker deletes live records by the time of the header.
     """
     time_ms = NOW - 40 * MINUTE_MS
     first, last = (one(0, "a=1"), one(1, "d=1")), (one(3, "d=2"), one(4, "e=1"))
@@ -325,11 +325,11 @@ def test_a_batch_without_records_beside_records_without_a_time(judge: Judge, wor
             for side in ("untouched", "theirs", "ours")
         }
         assert (deleted["untouched"], deleted["ours"]) == (0, 0)
-        assert deleted["theirs"] > 4, "Kafka has learned it: follow it"
+        assert deleted["theirs"] > 4, "Kafka has fixed this: do the same"
 
 
 @pytest.mark.parametrize(("winner_retention", "left"), [("record-time", []), ("write-time", [0])])
-def test_a_winner_that_is_older_than_what_it_supersedes(
+def test_a_retained_record_older_than_the_superseded_one(
     judge: Judge, work: Path, winner_retention: str, left: list[int]
 ) -> None:
     """U-61, U-65: the key was written an hour ago. Kafka deletes its record by its own time, which is eight days ago.

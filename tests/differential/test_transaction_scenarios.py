@@ -1,4 +1,4 @@
-"""What Kafka's own LogCleanerTest says of producers and transactions, row by row, on logs of our own."""
+"""The cases of Kafka's own LogCleanerTest for producers and transactions, row by row, on logs of these tests."""
 
 from __future__ import annotations
 

@@ -37,9 +37,11 @@ def test_transaction(judge_43: Judge, work: Path, cell: Cell) -> None:
 
 
 def test_u12_last_stable_offsets_of_a_follower(judge_43: Judge, work: Path) -> None:
-    """U-12: a follower writes last stable offsets that are too high; Kafka's cleaner believes them and misses one.
+    """U-12: a follower writes last stable offsets that are too high.
 
-    What it misses it takes for committed: here that costs a key its value. Ours reads all entries.
+    Kafka's cleaner uses them and misses a transaction.
+
+    It treats the missed transaction as committed, which loses a key's value in this case. cleanerd reads all entries.
     """
     full, theirs, ours = (work / side / str(NAME) for side in ("full", "theirs", "ours"))
     sealed = [batch(0, "a=1 b=1"), tx(1, 2, "x=1"), tx(2, 3, "a=2")]
@@ -68,7 +70,7 @@ def test_u12_last_stable_offsets_of_a_follower(judge_43: Judge, work: Path) -> N
 def test_a_transaction_that_ends_a_group(judge_43: Judge, work: Path) -> None:
     """U-13, C-37: the emptied batch that ends a group keeps its marker: without it the transaction would look open.
 
-    Kafka lets the batch go in the first round, so its marker is a round ahead; both end with the same.
+    Kafka drops the batch in the first cleaning, so its marker is one cleaning ahead; both end with the same.
     """
     full, theirs, ours = (work / side / str(NAME) for side in ("full", "theirs", "ours"))
     segments = log([batch(0, "a=1"), tx(1, 1, "a=2")], 3, [abort(1, 4), batch(5, "c=1 c=2")], [batch(7, "d=1")])
@@ -99,9 +101,10 @@ def test_a_transaction_that_ends_a_group(judge_43: Judge, work: Path) -> None:
 
 
 def test_committed_data_behind_an_abort_marker(judge_43: Judge, work: Path) -> None:
-    """C-19: when the dirty part begins behind an abort marker in its segment, Kafka never reads that marker.
+    """C-19: if the dirty section begins after an abort marker in its segment, Kafka never reads that marker.
 
-    It takes the producer's committed data for aborted, leaves it out of its map, and the older records stay. Ours go.
+    It treats the producer's committed data as aborted, leaves it out of its map, and the older records stay. cleanerd
+    removes them.
     """
     full, theirs, ours = (work / side / str(NAME) for side in ("full", "theirs", "ours"))
     sealed = [batch(0, "k=1"), tx(1, 1, "x=1"), abort(1, 2), tx(1, 3, "k=2", sequence=1), commit(1, 4)]

@@ -1,7 +1,7 @@
-"""Segments whose offset index is empty, as after a crash, from a log that spans more than one segment may hold.
+"""Segments whose offset index is empty, as after a crash, from a log that spans more than one segment's range.
 
-Kafka's ``testSegmentGroupingFollowingLoadOfZeroIndex``: whoever takes the last offset of a segment from its index
-believes that it ends where it begins, joins what may not be joined, and offsets overflow.
+Kafka's ``testSegmentGroupingFollowingLoadOfZeroIndex``: a cleaner that reads a segment's last offset from its empty
+index assumes that it ends at its base. It merges too many segments, and offsets overflow.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ FAR_APART = ("two segments as far as one reaches", "two segments one further tha
 
 @pytest.mark.parametrize("name", FAR_APART)
 def test_the_index_says_nothing(judge_43: Judge, work: Path, name: str) -> None:
-    """C-31: groups are as Kafka's, and every record is found by its offset."""
+    """C-31: groups equal Kafka's, and every record is found by its offset."""
     (cell,) = (cell for cell in GAPS if cell.name == name)
     emptied = []
 
     class WithoutEntries:
-        """The judge, who makes logs whose offset indexes are empty."""
+        """Makes logs whose offset indexes are empty."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(judge_43, name)

@@ -1,4 +1,4 @@
-"""Cells with transactions: the words to write them down, and where committed and aborted data may lie."""
+"""Cells with transactions: functions to define them, and the places of committed and aborted data."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ pytestmark = pytest.mark.kafka
 
 RETENTION_MS = 1000
 AGAIN = tuple(Turn(NOW + row, from_start=row > 0) for row in range(4))
-"""Four rounds over all of the log; nothing is old enough to go that has to wait."""
+"""Four cleanings over the whole log; no tombstone or marker that has to wait is old enough."""
 
 LATER = tuple(Turn(NOW + row * RETENTION_MS, from_start=row > 0) for row in range(4))
-"""Four rounds; what gets its horizon in one goes in the next."""
+"""Four cleanings; a horizon set in one expires in the next."""
 
 
 def tx(producer: int, base: int, words: str, **settings: Any) -> Batch:
@@ -45,7 +45,7 @@ def _marker(kind: Any, producer: int, base: int, epoch: int, timestamp: int | No
 
 
 def hollow(producer: int, base: int, *, last: int | None = None, control: bool = False, **settings: Any) -> Batch:
-    """What an earlier cleaning left of a transaction's batch, or of its marker."""
+    """The rest of a transaction's batch, or of its marker, after an earlier cleaning."""
     return Batch(
         base=base,
         last=last,

@@ -1,1 +1,1 @@
-"""The judges: real Kafka, and what asks it."""
+"""The judges: real Kafka, and its clients."""

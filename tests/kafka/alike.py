@@ -1,19 +1,19 @@
-"""U-37, equal means: behaves alike. What must hold of the answers of ``Judge.behave``, as one line a breach.
+"""U-37, where equal means the same behaviour: conditions on the answers of ``Judge.behave``, one line per violation.
 
-Batches and records are compared elsewhere; here is what a broker does with them. Two things of ours may differ from
-what Kafka's cleaner leaves, and both are files, not records: where segments end (U-17), and empty batches that end
-groups (U-13). A broker looks for times, and deletes, by segment; so of these answers each is the weakest demand under
-which no consumer misses a record and none is deleted before its time:
+Batches and records are compared elsewhere; this module is about a broker's behaviour. cleanerd's result may differ from
+that of Kafka's cleaner in two ways that are files, not records: segment borders (U-17), and empty batches that end
+groups (U-13). A broker searches by time, and deletes, by segment. So the conditions are the weakest under which no
+consumer misses a record and none is deleted early:
 
-* A time leads to the first record at or after it, or nowhere. Nowhere is Kafka's own way where the first segment whose
+* A time leads to the first record at or after it, or to none. None is Kafka's own answer if the first segment whose
   largest timestamp is not below the time has no such record: superseded data may leave its time in an emptied batch,
-  and a segment without any time counts by that of its file. Nothing that only ours has may be the cause, but for the
-  closing batch of an output without records, whose time is 0: Kafka leaves an empty file there, which hides more.
-* Retention deletes a segment of ours only when all that it holds is too old: its records and the batches that Kafka
-  leaves there too, or its file where none has a time. With ``delete`` in the policy, a record without a time lives as
-  long as the segment that it came from, uncleaned or cleaned alone, less what U-17 lets a segment span; unless Kafka's
-  result loses it as well.
-* It does not keep what Kafka's result loses, but for a younger batch in the same segment that Kafka has too.
+  and a segment without any time uses that of its file. The cause must not be cleanerd's alone, except for the closing
+  batch of an output without records, whose time is 0: Kafka leaves an empty file there, which hides more.
+* Retention deletes a segment of cleanerd's only if all of its content is too old: its records and the batches that
+  Kafka leaves there too, or its file if none has a time. With ``delete`` in the policy, a record without a time lives
+  as long as its original segment, uncleaned or cleaned alone, minus the span that U-17 permits; unless Kafka's result
+  loses it as well.
+* It does not keep records that Kafka's result loses, unless the same segment has a younger batch that Kafka has too.
 
 Where segments are the same in both, answers are.
 """
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from tests.kafka.behaviour import BatchFacts, Behaviour, Behaviours, SegmentFacts, Walk
 
 MODULUS = 1_000_003
-"""Of a walk's digest, as ConsumerWalk.java makes it."""
+"""Part of a walk's digest, as ConsumerWalk.java makes it."""
 
 
 class Alike:
-    """Ours against the log that we cleaned, and against Kafka's result where there is one.
+    """cleanerd's result compared with the original log, and with Kafka's result if there is one.
 
-    ``span_ms``: how much of time a segment of ours may span (U-17), None without ``delete`` in the topic's policy.
-    ``ends``: base and last offset of empty batches of ours that count as Kafka's: most releases keep them (C-39.2).
+    ``span_ms``: the time that a segment of cleanerd's may span (U-17), None without ``delete`` in the topic's policy.
+    ``ends``: base and last offset of empty batches that count as Kafka's: most releases keep them (C-39.2).
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Alike:
         self._known |= {(batch.base, batch.last, batch.max_timestamp_ms) for batch in self._ends}
 
     def breaches(self) -> list[str]:
-        """Everything that ours does and must not do."""
+        """All violations by cleanerd's result."""
         found = [
             *self._indexes(),
             *self._times(),
@@ -79,15 +79,15 @@ class Alike:
         return found
 
     def _visible(self) -> tuple[SegmentFacts, ...]:
-        """Our segments without those below the log start, which go whatever the retention."""
+        """Segments of cleanerd's result without those below the log start, which are deleted whatever the retention."""
         ours = self.ours
         below = sum(segment.base <= ours.log_start_offset for segment in ours.segments[1:])
         return ours.segments[below:]
 
-    # ---- ours alone ----------------------------------------------------------------------------------------------
+    # ---- cleanerd's result alone -----------------------------------------------------------------------------------
 
     def _indexes(self) -> Iterator[str]:
-        """Indexes say what Kafka's own recovery writes into them."""
+        """Indexes have the entries that Kafka's own recovery writes."""
         ours = self.ours
         for segment, largest_ms in zip(ours.segments, ours.largest_ms, strict=True):
             right_ms = _largest(segment.batches)
@@ -116,7 +116,7 @@ class Alike:
             yield f"largest timestamp: found {found}, but it is {largest_ms}"
 
     def _hides(self, time_ms: int) -> str | None:
-        """Why a broker looks for the time in a segment that has no record of it, if that is none of Kafka's ways."""
+        """Why a broker searches the time in a segment without such a record, if Kafka has no such case."""
         segments = zip(self.ours.segments, self.ours.largest_ms, strict=True)
         segment = next(segment for segment, largest_ms in segments if largest_ms >= time_ms)
         if any(
@@ -161,7 +161,7 @@ class Alike:
                     yield from self._timeless(segment, sources, retention_ms - self.span_ms, their_start)
 
     def _timeless(self, segment: SegmentFacts, sources: _Sources, retention_ms: int, their_start: int) -> Iterator[str]:
-        """Records without a time that retention deletes with their segment, before their time."""
+        """Records without a time that retention deletes with their segment too early."""
         for record in segment.records:
             if (
                 record.timestamp_ms >= 0
@@ -197,11 +197,11 @@ class Alike:
             if walk.records != committed[walk.from_offset]:
                 yield f"a consumer gets {walk} with the log start there, before that {committed[walk.from_offset]}"
 
-    # ---- ours and Kafka's ----------------------------------------------------------------------------------------
+    # ---- both results ----------------------------------------------------------------------------------------------
 
     def _same(self, theirs: Behaviour) -> Iterator[str]:
         ours = self.ours
-        # The largest timestamp of a log without any time is no time: whatever record is named for it.
+        # The largest timestamp of a log without any time is not a time: any record may be named for it.
         times = [log.max_timestamp if log.max_timestamp.timestamp_ms >= 0 else NONE for log in (theirs, ours)]
         ends_ms = _largest(self._ends)
         if times[0] != times[1] and not times[0].timestamp_ms < times[1].timestamp_ms == ends_ms:
@@ -216,17 +216,17 @@ class Alike:
         same_files = self._same_borders(theirs)
         for time_ms, their_found, our_found in zip(self.questions.times_ms, theirs.found, ours.found, strict=True):
             if their_found == our_found or (not same_files and NONE in (their_found, our_found)):
-                continue  # whether nothing is right was asked above
+                continue  # wrong results were reported above
             yield f"time {time_ms}: theirs {their_found}, ours {our_found}"
         if same_files and theirs.retained_ms != ours.retained_ms:
             yield f"deleteOldSegments, segments being the same: theirs {theirs.retained_ms}, ours {ours.retained_ms}"
 
     def _living(self, log: Behaviour) -> list[Producer]:
-        """The producers that have not expired: a snapshot forgets the others, a replay behind it does not (F-10)."""
+        """The producers that have not expired: a snapshot forgets the others, a replay after it does not (F-10)."""
         return [each for each in log.producers if each.timestamp > self._oldest_ms or each.txn_first_offset >= 0]
 
     def _same_borders(self, theirs: Behaviour) -> bool:
-        """Whether segments begin at the same places and nothing is in ours only: then nothing may differ at all."""
+        """Whether segments begin at the same places and only common batches exist: then no difference is permitted."""
         return [(s.base, s.batches) for s in theirs.segments] == [(s.base, s.batches) for s in self.ours.segments]
 
     def _kept_too_long(self, theirs: Behaviour) -> Iterator[str]:
@@ -261,7 +261,7 @@ class _FirstAt:
 
 
 class _Sources:
-    """The segments that were cleaned, and the time that each had, or would have if it had been cleaned alone."""
+    """The original segments, and the time of every, or its time if it had been cleaned alone."""
 
     def __init__(self, before: Behaviour, left: list[BatchFacts]) -> None:
         self._bases = [segment.base for segment in before.segments]
@@ -273,14 +273,14 @@ class _Sources:
             self._times.append(min(segment.modified_ms if time_ms < 0 else time_ms for time_ms in times_ms))
 
     def time_ms(self, offset: int) -> int:
-        """Of the segment that the record at ``offset`` lay in."""
+        """Of the original segment of the record at ``offset``."""
         return self._times[bisect_right(self._bases, offset) - 1]
 
 
 def _same_walk(their: Walk, our: Walk) -> Iterator[str]:
     if their.records != our.records:
         yield f"a consumer gets of theirs {their}, of ours {our}"
-    # Kafka's cleaner may drop the last batches before a segment's end, ours leaves one there (U-13).
+    # Kafka's cleaner may drop the last batches before a segment's end, cleanerd leaves one there (U-13).
     if our.reached < their.reached:
         yield f"a consumer comes to {their.reached} in theirs, to {our.reached} in ours"
 

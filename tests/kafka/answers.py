@@ -1,4 +1,4 @@
-"""What the judges answer."""
+"""Answers of the judges."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch as Kafka decodes it. ``base_timestamp``: the stored field; ``problem``: what Kafka objects to or None."""
+    """A batch as Kafka decodes it. ``base_timestamp``: the stored field; ``problem``: Kafka's objection or None."""
 
     segment: int
     position: int
@@ -127,10 +127,10 @@ class Dump:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """One round of Kafka's cleaner: its answer, its statistics, and what it cost.
+    """One pass of Kafka's cleaner: its answer, its statistics, and its cost.
 
-    ``end_offset`` is the new cleaner checkpoint (0 and nothing touched when first dirty = bound). ``cpu_ns`` is the
-    cleaning thread alone, ``process_cpu_ns`` the whole JVM with its collector and compiler threads (U-30).
+    ``end_offset`` is the new cleaner checkpoint (0, and no change, if first dirty = bound). ``cpu_ns`` is the cleaning
+    thread alone, ``process_cpu_ns`` the whole JVM with its collector and compiler threads (U-30).
     """
 
     end_offset: int
@@ -150,7 +150,10 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """``differences`` is empty when ours is right; ``additions`` are the (base, last) of batches that U-13 allows."""
+    """``differences`` is empty if cleanerd's result is right.
+
+    ``additions`` are the (base, last) of batches that U-13 allows.
+    """
 
     differences: tuple[str, ...]
     additions: tuple[tuple[int, int], ...]
@@ -160,7 +163,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class LookupCheck:
-    """``problems`` is empty when every one of the ``requested`` lookups, over ``entries`` index entries, led right."""
+    """``problems`` is empty if every one of the ``requested`` lookups, over ``entries`` index entries, was right."""
 
     problems: tuple[str, ...]
     requested: int
@@ -171,8 +174,8 @@ class LookupCheck:
 class Loaded:
     """A directory after Kafka's loader. ``digest`` covers names and bytes of all .log files.
 
-    ``error`` is the exception when Kafka could not load it; the rest is then empty. ``batches`` (when asked for):
-    (segment, base, last, crc).
+    ``error`` is the exception if Kafka could not load it; the rest is then empty. ``batches`` (on request): (segment,
+    base, last, crc).
     """
 
     error: str | None
@@ -200,10 +203,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """A log as a broker sees its times, and what its retention deleted.
+    """A log's times for a broker, and the segments that retention deleted.
 
-    ``largest_ms`` is a number a segment, that of its file where nothing in it has a time; ``found`` an offset for each
-    time asked for, -1 for none.
+    ``largest_ms`` is a number per segment, that of its file if it has no time; ``found`` an offset for each requested
+    time, -1 for none.
     """
 
     deleted: int

@@ -1,4 +1,4 @@
-"""What ``Judge.behave`` answers: what a broker that starts on a log finds in it, and does with it (U-37)."""
+"""Answers of ``Judge.behave``: what a broker that starts on a log finds in it, and does with it (U-37)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class BatchFacts(NamedTuple):
 class RecordFacts(NamedTuple):
     """A record by its bytes; ``control`` is 1 for a marker.
 
-    ``found_to_ms``: a broker finds it for no later time. That is its timestamp, or the largest of its batch where a
-    foreign writer put a lower one.
+    ``found_to_ms``: a broker finds it for no later time. That is its timestamp, or the largest of its batch if a
+    foreign writer stored a lower one.
     """
 
     offset: int
@@ -37,7 +37,7 @@ class RecordFacts(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The record that a broker names for a time; ``NONE`` when it names none."""
+    """The record that a broker returns for a time; ``NONE`` if there is none."""
 
     offset: int
     timestamp_ms: int
@@ -48,9 +48,9 @@ NONE = Found(-1, -1, -1)
 
 
 class Walk(NamedTuple):
-    """What a consumer gets from ``from_offset`` on: how many records, the first one, and a digest of their offsets.
+    """A consumer's result from ``from_offset`` on: number of records, the first one, and a digest of their offsets.
 
-    ``reached`` is where it stands when a fetch brings nothing more.
+    ``reached`` is its position when a fetch returns no more records.
     """
 
     from_offset: int
@@ -63,12 +63,12 @@ class Walk(NamedTuple):
 
     @property
     def records(self) -> tuple[int, int, int]:
-        """Which records they are."""
+        """The identity of the records."""
         return (self.count, self.first_offset, self.digest)
 
 
 class Retained(NamedTuple):
-    """After ``deleteOldSegments``: base of the first segment that is left, and the log start offset."""
+    """After ``deleteOldSegments``: base of the first remaining segment, and the log start offset."""
 
     first_base: int
     log_start_offset: int
@@ -97,7 +97,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What every log of a call was asked; answers stand in the same order."""
+    """The queries made for every log of a call; answers have the same order."""
 
     times_ms: tuple[int, ...]
     retentions_ms: tuple[int, ...]
@@ -107,11 +107,11 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """One log. ``largest_ms``: of each segment, what retention goes by. ``found``: of each time, the first record.
+    """One log. ``largest_ms``: the time of every segment for retention. ``found``: the first record for each time.
 
-    Of ours only: ``recovered_largest_ms`` and ``recovered_found`` are the same after Kafka made all indexes anew;
-    ``started`` has what a consumer gets after DeleteRecords, and the base of the first segment left by it. Of a log of
-    which only facts were asked for, everything but ``segments`` is empty.
+    For cleanerd's result only: ``recovered_largest_ms`` and ``recovered_found`` are the same after Kafka rebuilt all
+    indexes; ``started`` is a consumer's result after DeleteRecords, with the base of the first remaining segment. For a
+    log with facts only, everything but ``segments`` is empty.
     """
 
     segments: tuple[SegmentFacts, ...]
@@ -159,17 +159,17 @@ class Behaviour:
 
     @property
     def batches(self) -> list[BatchFacts]:
-        """Those of all segments."""
+        """Batches of all segments."""
         return [batch for segment in self.segments for batch in segment.batches]
 
     @property
     def records(self) -> list[RecordFacts]:
-        """Those of all segments, markers included."""
+        """Records of all segments, markers included."""
         return [record for segment in self.segments for record in segment.records]
 
     @property
     def queries(self) -> int:
-        """How many questions Kafka's classes answered about the log."""
+        """Number of queries that Kafka's classes answered about the log."""
         answers: tuple[Sized, ...] = (
             self.largest_ms,
             self.found,
@@ -186,7 +186,7 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Behaviours:
-    """Ours, the log that we cleaned (facts only), and what Kafka's cleaner made of it where it was asked."""
+    """cleanerd's result, the original log (facts only), and the result of Kafka's cleaner if given."""
 
     questions: Questions
     ours: Behaviour
@@ -201,7 +201,7 @@ class Behaviours:
 
     @property
     def queries(self) -> int:
-        """How many questions Kafka's classes answered."""
+        """Number of queries that Kafka's classes answered."""
         return self.ours.queries + (0 if self.theirs is None else self.theirs.queries)
 
 

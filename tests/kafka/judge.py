@@ -1,9 +1,10 @@
-"""Real Kafka as a judge: one JVM a release that makes, cleans, reads, compares and loads partition directories.
+"""Real Kafka as a judge: one JVM per release that makes, cleans, reads, compares and loads partition directories.
 
-    with Judge("4.3") as judge:
+with Judge("4.3") as judge:
         judge.make(path, [Segment(0, (Batch((Record(0, 1000, b"k", b"v"),)),)), Segment(1)], now_ms=2000)
         judge.clean(path, [Round(now_ms=3000)], source=None)
         judge.dump(path).records
+
 A partition directory must be named like one (``topic-0``): Kafka takes the topic from the name.
 """
 
@@ -69,7 +70,7 @@ Place: TypeAlias = "str | os.PathLike[str]"
 
 
 class JudgeError(Exception):
-    """Kafka threw. ``kind`` is the full name of the exception class, ``trace`` the stack trace."""
+    """Kafka raised an exception. ``kind`` is the full name of its class, ``trace`` the stack trace."""
 
     def __init__(self, kind: str, message: str, trace: str) -> None:
         super().__init__(f"{kind}: {message}\n{trace}")
@@ -79,7 +80,7 @@ class JudgeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KafkaJars:
-    """Where a release lies: ``profile`` 4.3, ``version`` 4.3.1, its jars and the judges compiled against them."""
+    """The files of a release: ``profile`` 4.3, ``version`` 4.3.1, its jars and the judges compiled against them."""
 
     profile: str
     version: str
@@ -88,12 +89,12 @@ class KafkaJars:
 
 
 def fetch(profile: str) -> KafkaJars:
-    """Fetch the jars of a release and compile the judges where that is not done yet (tests/kafka/fetch.sh)."""
+    """Fetch the jars of a release and compile the judges if that is not done yet (tests/kafka/fetch.sh)."""
     return _fetch(profile)
 
 
 def fetch_jars(profile: str) -> KafkaJars:
-    """Fetch the jars of a release that only brokers are started of: no judges."""
+    """Fetch the jars of a release for brokers only, without judges."""
     return _fetch("--jars", profile)
 
 
@@ -117,7 +118,7 @@ BROKERS_OWN: Final = (
 
 
 class Judge:
-    """A JVM with the Kafka release ``profile`` (``3.6``, ``3.9``, ``4.3``, ``4.4``). Not for use by several threads.
+    """A JVM with the Kafka release ``profile`` (``3.6``, ``3.9``, ``4.3``, ``4.4``). Not thread-safe.
 
     ``benchmark``: with the options that Kafka's scripts give a broker, for measuring; otherwise quick to start.
     """
@@ -149,7 +150,7 @@ class Judge:
         self.close()
 
     def close(self) -> None:
-        """End the JVM. Twice does no harm."""
+        """End the JVM. May be called twice."""
         if self._java.stdin is not None and not self._java.stdin.closed:
             self._java.stdin.close()
         try:
@@ -166,7 +167,7 @@ class Judge:
         return self._java.pid
 
     def version(self) -> str:
-        """Return the version that the running classes give as theirs."""
+        """Return the version of the running classes."""
         answer: str = self._ask({"op": "version"})["version"]
         return answer
 
@@ -183,9 +184,9 @@ class Judge:
         """Write a partition directory as a clean shutdown leaves it, snapshots included; return the log end offset.
 
         Batches go through ``UnifiedLog.appendAsFollower``, so offsets are as given; the last segment is the active one.
-        Topic ``config`` matters for ``index.interval.bytes`` and the like. ``topic_id`` (22 characters) writes
-        partition.metadata. On a directory that was made before it goes on: batches for the base of the active segment
-        are appended there. That is the way to make a log too large for one call.
+        Topic ``config`` matters for ``index.interval.bytes`` and similar settings. ``topic_id`` (22 characters) writes
+        partition.metadata. For an existing directory it appends: batches for the base of the active segment go there.
+        That is how to make a log too large for one call.
         """
         command: Json = {
             "op": "make",
@@ -215,11 +216,11 @@ class Judge:
         clean_shutdown: bool = True,
         repeat: int = 1,
     ) -> list[Cleaned]:
-        """Run Kafka's own cleaner on ``directory``, first copied from ``source`` (anew for each ``repeat``) if given.
+        """Run Kafka's own cleaner on ``directory``, first copied from ``source`` (again for each ``repeat``) if given.
 
-        Each round loads the log with its clock, cleans, and shuts it down cleanly. ``config`` are topic settings
-        (``segment.bytes`` may be as small as you like). 24 bytes of ``map_bytes`` hold one key, ``load_factor`` of them
-        are used: a small map forces partial rounds.
+        Each pass loads the log with its clock, cleans, and shuts it down cleanly. ``config`` are topic settings
+        (``segment.bytes`` may be arbitrarily small). A key takes 24 bytes of ``map_bytes``, of which ``load_factor``
+        are used: a small map forces partial passes.
         """
         command: Json = {
             "op": "clean",
@@ -240,18 +241,18 @@ class Judge:
         return [Cleaned(**answer) for answer in self._ask(command)["rounds"]]
 
     def dump(self, directory: Place, *, records: bool = True, out: Place | None = None) -> Dump:
-        """Read all with Kafka's decoders. ``out``: batches go to that file as JSON lines instead (large logs)."""
+        """Read all with Kafka's decoders. ``out``: write batches to that file as JSON lines instead (large logs)."""
         command: Json = {"op": "dump", "dir": os.fspath(directory), "records": records}
         if out is not None:
             command["out"] = os.fspath(out)
         return Dump.from_json(self._ask(command))
 
     def compare(self, theirs: Place, ours: Place, *, source: Place | None = None, limit: int = 20) -> Comparison:
-        """Compare Kafka's result with ours by batch and record; return the first ``limit`` differences.
+        """Compare Kafka's result with cleanerd's by batch and record; return the first ``limit`` differences.
 
-        Not compared: segment borders, sizes, checksums, compressed bytes, record attributes (U-14). Ours may have empty
-        batches more, each the last of one of its segments (U-13) and, when ``source`` is given, with the last offset of
-        a segment of the source.
+        Not compared: segment borders, sizes, checksums, compressed bytes, record attributes (U-14). cleanerd's result
+        may have further empty batches, each the last of one of its segments (U-13) and, if ``source`` is given, with
+        the last offset of a segment of the source.
         """
         command: Json = {"op": "compare", "theirs": os.fspath(theirs), "ours": os.fspath(ours), "limit": limit}
         if source is not None:
@@ -265,7 +266,7 @@ class Judge:
         )
 
     def lookups(self, directory: Place, *, limit: int = 20) -> LookupCheck:
-        """Ask Kafka's index classes for every offset and time that can make a difference, against a full scan."""
+        """Query Kafka's index classes for every relevant offset and time, and compare with a full scan."""
         answer = self._ask({"op": "lookups", "dir": os.fspath(directory), "limit": limit})
         return LookupCheck(tuple(answer["problems"]), answer["asked"], answer["entries"])
 
@@ -278,7 +279,7 @@ class Judge:
         times_ms: Sequence[int] = (),
         clean_shutdown: bool = True,
     ) -> Retained:
-        """Load the directory, ask it for ``times_ms``, and let Kafka's retention delete what it would, in place."""
+        """Load the directory, look up ``times_ms``, and let Kafka's retention delete segments in place."""
         command: Json = {
             "op": "retain",
             "dir": os.fspath(directory),
@@ -307,10 +308,10 @@ class Judge:
         config: Mapping[str, str] | None = None,
         producer_expiration_ms: int = 86_400_000,
     ) -> Behaviours:
-        """What a broker that starts on copies of these logs finds and does, all asked the same (U-37).
+        """Start a broker on copies of these logs, with the same queries for each: its findings and actions (U-37).
 
-        Of ``before``, the log that was cleaned, no more is told than what its bytes say. ``scratch`` is where copies
-        are made, and removed. The policy is ``compact,delete`` here, whatever ``config`` says.
+        For ``before``, the original log, only facts by its bytes are returned. Copies are made in ``scratch``, and
+        removed. The policy is always ``compact,delete``, whatever ``config`` says.
         """
         logs: list[Json] = [{"dir": os.fspath(ours), "judged": True}, {"dir": os.fspath(before), "facts_only": True}]
         if theirs is not None:
@@ -335,7 +336,7 @@ class Judge:
         batches: bool = False,
         shut_down: bool = False,
     ) -> list[Loaded]:
-        """Start Kafka's loader on each directory, in place; then let the files go as they are, or ``shut_down``."""
+        """Start Kafka's loader on each directory, in place; then abandon the files as they are, or ``shut_down``."""
         command: Json = {
             "op": "load",
             "logs": [log.to_json() for log in logs],
@@ -349,7 +350,7 @@ class Judge:
         return [Loaded.from_json(answer) for answer in self._ask(command)["logs"]]
 
     def crash(self, logs: Sequence[tuple[Place, Sequence[Segment]]], *, now_ms: int) -> None:
-        """Write partition directories and let go of them: as they lie there while a broker writes."""
+        """Write partition directories and abandon them, as while a broker writes."""
         command: Json = {
             "op": "crash",
             "logs": [
@@ -364,7 +365,7 @@ class Judge:
     def recover(
         self, logs: Sequence[Mapping[str, object]], *, now_ms: int, producer_expiration_ms: int
     ) -> list[dict[str, Any]]:
-        """Start a broker's loader on each of the directories, in place, and read what is committed (README.md)."""
+        """Start a broker's loader on each of the directories, in place, and read committed records (README.md)."""
         command: Json = {
             "op": "recover",
             "logs": list(logs),
@@ -396,5 +397,5 @@ class Judge:
         return answer
 
     def log_text(self) -> str:
-        """Return what Kafka logged (warnings and errors) so far."""
+        """Kafka's log lines (warnings and errors) so far."""
         return Path(self._log.name).read_text(errors="replace")

@@ -1,4 +1,4 @@
-"""What a partition directory shall hold, in the words of the log format; ``Judge.make`` has Kafka write it."""
+"""The wanted content of a partition directory, in the terms of the log format; ``Judge.make`` makes Kafka write it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch; v0 and v1 without a codec become one batch a record, as always.
+    """One batch; v0 and v1 without a codec become one batch per record, as always.
 
-    ``base`` (default: the first record's offset) and ``last`` (default: the last record's) may leave room for records
-    that a cleaning took. No records and no marker: an empty batch, which needs ``base``. ``append_time``:
-    LogAppendTime, patched into the header as a leader does it. ``raw`` is appended as it is.
+    ``base`` (default: the first record's offset) and ``last`` (default: the last record's) may leave space for removed
+    records. No records and no marker: an empty batch, which needs ``base``. ``append_time``: LogAppendTime, patched
+    into the header as a leader does it. ``raw`` is appended unchanged.
     """
 
     records: tuple[Record, ...] = ()
@@ -89,7 +89,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Batches of one ``.log``. ``last_modified_ms``: the mtime of it and its indexes (legacy tombstones go by it)."""
+    """Batches of one ``.log``. ``last_modified_ms``: the mtime of it and its indexes (legacy tombstones use it)."""
 
     base: int
     batches: tuple[Batch, ...] = ()
@@ -105,7 +105,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of Kafka's cleaner.
+    """One pass of Kafka's cleaner.
 
     ``first_dirty_offset`` defaults to the log start, ``first_uncleanable_offset`` (the bound) to the active segment's
     base, the high watermark to the log end.

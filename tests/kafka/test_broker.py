@@ -45,7 +45,7 @@ def consume(broker: Broker, count: int) -> list[bytes]:
 def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
     """Data survives a clean restart and a kill; each start logs ``Kafka Server started`` (U-27).
 
-    The classes come from the archive that set-up made.
+    The classes come from the archive made at setup.
     """
     archive = make_archive(start_broker.jars.libs)
     broker = start_broker(log_dirs=2, properties={"log.segment.bytes": "1048576"})
@@ -75,7 +75,7 @@ def test_start_produce_stop_restart_kill(start_broker: StartBroker) -> None:
     assert consume(broker, 3) == [b"1", b"2", b"3"]
 
 
-def test_a_broker_that_cannot_start_says_why(broker_43: StartBroker) -> None:
+def test_a_broker_that_cannot_start_reports_its_log(broker_43: StartBroker) -> None:
     """The end of its log is in the message, and no process is left."""
     with pytest.raises(BrokerError, match=r"num\.io\.threads"):
         broker_43(properties={"num.io.threads": "0"})
@@ -84,7 +84,7 @@ def test_a_broker_that_cannot_start_says_why(broker_43: StartBroker) -> None:
 
 @pytest.mark.parametrize("release", ["4.3", pytest.param("4.4", marks=pytest.mark.long)])
 def test_formatted_again_as_by_kafkas_tool(tmp_path: Path, release: str) -> None:
-    """The tool is asked once; what the next broker gets differs in nothing but ids: no two directories share one."""
+    """The tool runs once; the next broker's files differ only in ids: no two directories share one."""
     jars = fetch(release)
 
     def formatted(node: str, *, by_kafka: bool) -> tuple[list[dict[str, int]], list[dict[str, str]]]:
@@ -109,6 +109,6 @@ def test_formatted_again_as_by_kafkas_tool(tmp_path: Path, release: str) -> None
     assert made[0] == made[1] == made[2]
 
 
-def test_jars_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_jars(tmp_path: Path) -> None:
     with pytest.raises(BrokerError, match="cannot be formatted"):
         Broker(tmp_path / "nothing", tmp_path / "work", version="4.3.1").start()

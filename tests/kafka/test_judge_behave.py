@@ -1,4 +1,4 @@
-"""The behaviour judge (U-37): what Kafka's classes answer, and that each kind of difference is noticed."""
+"""The behaviour judge (U-37): answers of Kafka's classes, and each kind of difference is noticed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def emptied(base: int, time_ms: int) -> Batch:
 
 
 def made(judge: Judge, path: Path, *segments: Sequence[Batch], modified_ms: int = NOW) -> Path:
-    """A log whose segments begin with their first batches, and an empty active one behind."""
+    """A log whose segments begin with their first batches, and an empty active one at the end."""
     specs = []
     end = 0
     for batches in segments:
@@ -88,7 +88,7 @@ def test_answers(judge: Judge, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_alike_by_other_segments(judge: Judge, tmp_path: Path) -> None:
-    """U-13, U-17: other borders and a closing batch without a time make no difference that counts."""
+    """U-13, U-17: other borders and a closing batch without a time are not reported."""
     theirs = made(judge, tmp_path / "theirs", [one(0, T), one(2, T + 5), one(4, T + 9)])
     ours = made(judge, tmp_path / "ours", [one(0, T), emptied(1, -1)], [one(2, T + 5), one(4, T + 9)])
     assert breaches(requested(judge, tmp_path, ours, theirs)) == ""
@@ -107,7 +107,7 @@ def test_alike_by_other_segments(judge: Judge, tmp_path: Path) -> None:
 def test_a_closing_batch_with_a_time(
     judge: Judge, tmp_path: Path, closing_ms: int, others_ms: int, message: str
 ) -> None:
-    """U-13: a closing batch's time deletes what has none, hides what comes behind it, or keeps what should go."""
+    """U-13: a closing batch's time deletes records without one, hides later records, or keeps expired ones."""
     theirs = made(judge, tmp_path / "theirs", [one(0, others_ms)], [one(2, T + 5)])
     ours = made(judge, tmp_path / "ours", [one(0, others_ms), emptied(1, closing_ms)], [one(2, T + 5)])
     assert message in breaches(requested(judge, tmp_path, ours, theirs, before=theirs))
@@ -115,7 +115,7 @@ def test_a_closing_batch_with_a_time(
 
 @pytest.mark.long
 def test_a_record_without_a_time_in_an_old_segment(judge: Judge, tmp_path: Path) -> None:
-    """U-17: merged with what is old it goes as early; that Kafka did not merge them is seen."""
+    """U-17: merged with old segments it is deleted as early; that Kafka did not merge them is noticed."""
     before = made(judge, tmp_path / "before", [one(0)], [one(1, T)])
     ours = made(judge, tmp_path / "ours", [one(0), one(1, T)])
     assert "the record at 0 goes before" in breaches(requested(judge, tmp_path, ours, before, before=before))
@@ -123,7 +123,7 @@ def test_a_record_without_a_time_in_an_old_segment(judge: Judge, tmp_path: Path)
 
 
 def test_files_of_now(judge: Judge, tmp_path: Path) -> None:
-    """C-66: a cleaned segment without times that is as young as the cleaning is kept too long."""
+    """C-66: a cleaned segment without times that has the cleaning's time is kept too long."""
     before = made(judge, tmp_path / "before", [one(0), one(1)], [one(2)], modified_ms=T)
     ours = made(judge, tmp_path / "ours", [one(0), one(1)], [one(2)], modified_ms=NOW)
     assert "keeps segment 0 of ours" in breaches(requested(judge, tmp_path, ours, before, before=before))
@@ -152,7 +152,7 @@ def _older(log: Path) -> None:
     ],
 )
 def test_damage_is_noticed(judge: Judge, tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
-    """U-37: the same batches, and a broker that does something else with them."""
+    """U-37: the same batches, and a broker that behaves differently on them."""
     sent = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
     marker = Batch(base=4, marker=Marker("abort", T + 4), producer_id=5, producer_epoch=0)
     batches = ([one(0, T), one(1, T + 5), one(2, T + 9, base_sequence=0, **sent), marker], [one(6), one(7)])
@@ -180,7 +180,7 @@ def test_open_transactions_and_producers(judge: Judge, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_without_any_time(judge: Judge, tmp_path: Path) -> None:
-    """Where no record has a time there is no largest one, whatever Kafka names; U-13: 0 where there is no record."""
+    """If no record has a time there is no largest one, whatever Kafka returns; U-13: 0 if there is no record."""
     theirs = made(judge, tmp_path / "theirs", [emptied(0, -1), one(1)], [one(2)])
     ours = made(judge, tmp_path / "ours", [emptied(0, 0)], [one(1)], [one(2)])
     answers = requested(judge, tmp_path, ours, theirs, before=theirs)

@@ -1,4 +1,4 @@
-"""Kafka's own cleaner, run by the judge, does what `docs/rules.md` says of it."""
+"""Kafka's own cleaner, run by the judge, follows `docs/rules.md`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def scenario() -> list[Segment]:
 
 
 def test_one_round(judge: Judge, tmp_path: Path) -> None:
-    """C-45 superseded and keyless records go; C-07 the active segment neither decides nor changes; C-63 one group."""
+    """C-45 superseded records and those without a key are removed.
+
+    C-07 the active segment neither decides nor changes; C-63 one group.
+    """
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"
     judge.make(source, scenario(), now_ms=T)
     (round_,) = judge.clean(log, [Round(T + 100)], source=source, config=CONFIG)
@@ -74,7 +77,7 @@ def test_one_round(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_horizon_is_set_then_kept_to_the_last_ms(judge: Judge, tmp_path: Path) -> None:
-    """C-47..C-50: the first round sets the horizon; at horizon - 1 the tombstone stays, at the horizon it goes."""
+    """C-47..C-50: the first pass sets the horizon; at horizon - 1 the tombstone stays, at the horizon it is removed."""
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"
     judge.make(source, scenario(), now_ms=T)
     now = T + 100
@@ -101,8 +104,8 @@ def test_last_batches_are_emptied_not_dropped(judge: Judge, tmp_path: Path) -> N
     assert {b.size for b in empty} == {61}
 
 
-def test_an_expired_producer_protects_nothing(judge: Judge, tmp_path: Path) -> None:
-    """C-43: once its producer id has expired the empty batch goes too."""
+def test_an_expired_producer_protects_no_batch(judge: Judge, tmp_path: Path) -> None:
+    """C-43: once its producer id has expired the empty batch is removed too."""
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"
     judge.make(source, scenario(), now_ms=T)
     rounds = [Round(T + 100), Round(T + 5000)]
@@ -113,7 +116,7 @@ def test_an_expired_producer_protects_nothing(judge: Judge, tmp_path: Path) -> N
 
 
 def test_a_bound_below_the_active_segment(judge: Judge, tmp_path: Path) -> None:
-    """C-05, C-07: nothing from the bound on takes part; the batch that ends there is the one that is emptied."""
+    """C-05, C-07: no record from the bound on takes part; the batch that ends there is the emptied one."""
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"
     judge.make(source, scenario(), now_ms=T)
     (round_,) = judge.clean(log, [Round(T + 100, first_uncleanable_offset=7)], source=source, config=CONFIG)
@@ -124,7 +127,7 @@ def test_a_bound_below_the_active_segment(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_first_dirty_equal_to_the_bound(judge: Judge, tmp_path: Path) -> None:
-    """Kafka answers end offset 0 and touches nothing."""
+    """Kafka answers end offset 0 and changes nothing."""
     log = tmp_path / "t-0"
     judge.make(log, scenario(), now_ms=T)
     before = judge.dump(log).batches
@@ -134,7 +137,7 @@ def test_first_dirty_equal_to_the_bound(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_a_full_map_ends_the_round_early(judge: Judge, tmp_path: Path) -> None:
-    """C-22: the round covers only what a map of two keys covers, and what comes later all stays."""
+    """C-22: the pass covers only the range of a map of two keys, and all later records stay."""
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"
     segments = [
         Segment(0, (Batch((Record(0, T, b"a", b"1"),)), Batch((Record(1, T, b"a", b"2"),)))),
@@ -150,7 +153,7 @@ def test_a_full_map_ends_the_round_early(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_small_limits_make_small_segments(judge: Judge, tmp_path: Path) -> None:
-    """C-63: groups end where segment.bytes would be passed, also below the 1 MiB that 4.x allows in a topic."""
+    """C-63: groups end before segment.bytes is exceeded, also below the 1 MiB that 4.x requires for a topic."""
     log = tmp_path / "t-0"
     judge.make(log, scenario(), now_ms=T)
     judge.clean(log, [Round(T + 100)], config={**CONFIG, "segment.bytes": "320"})
@@ -158,7 +161,7 @@ def test_small_limits_make_small_segments(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_aborted_data_with_its_marker_beyond_the_bound(judge: Judge, tmp_path: Path) -> None:
-    """C-19, F-8: the entry that matters stands in the active segment's .txnindex."""
+    """C-19, F-8: the decisive entry is in the active segment's .txnindex."""
     log = tmp_path / "t-0"
     records = (Record(1, T, b"a", b"aborted"),)
     aborted = Batch(records, base_sequence=0, transactional=True, producer_id=3, producer_epoch=0)
@@ -174,7 +177,7 @@ def test_aborted_data_with_its_marker_beyond_the_bound(judge: Judge, tmp_path: P
 
 
 def test_legacy_batches(judge_43: Judge, judge_39: Judge, tmp_path: Path) -> None:
-    """C-53: the same records survive; 4.3 converts them to v2, 3.9 leaves v0 and v1."""
+    """C-53: the same records are retained; 4.3 converts them to v2, 3.9 leaves v0 and v1."""
     source = tmp_path / "source" / "t-0"
     wrapper = Batch((Record(1, T, b"a", b"2"), Record(2, T, b"b", b"1")), magic=1, codec="gzip")
     segments = [
@@ -210,7 +213,7 @@ def test_both_releases_agree(judge_43: Judge, judge_39: Judge, tmp_path: Path) -
 
 @pytest.mark.long
 def test_repeat_for_measuring(judge_43: Judge, tmp_path: Path) -> None:
-    """Each repetition works on a fresh copy and reports its own cost."""
+    """Each repetition works on a new copy and reports its own cost."""
     source, log = tmp_path / "source" / "t-0", tmp_path / "t-0"
     judge_43.make(source, scenario(), now_ms=T)
     rounds = judge_43.clean(log, [Round(T + 100)], source=source, config=CONFIG, repeat=3)

@@ -1,4 +1,4 @@
-"""The comparer sees every planted difference, and lets pass what U-13 allows and nothing else."""
+"""The comparison finds every planted difference, and permits exactly what U-13 allows."""
 
 from __future__ import annotations
 
@@ -87,20 +87,20 @@ def test_equal(judge_43: Judge, tmp_path: Path) -> None:
     ],
 )
 def test_planted_differences(judge_43: Judge, tmp_path: Path, altered: Batch, message: str) -> None:
-    """One fact of one batch or record is other than in theirs: it is named."""
+    """One fact of one batch or record differs from theirs: it is named."""
     result = compare(judge_43, tmp_path, [Segment(9, (BATCH, LAST))], [Segment(9, (altered, LAST))])
     assert any(message in difference for difference in result.differences), result.differences
 
 
 def test_a_missing_batch(judge_43: Judge, tmp_path: Path) -> None:
-    """Also an empty one: what Kafka keeps we keep (C-39)."""
+    """Also an empty one: cleanerd keeps what Kafka keeps (C-39)."""
     empty = Batch(base=16, last=17, producer_id=8, producer_epoch=0, base_sequence=0)
     result = compare(judge_43, tmp_path, [Segment(10, (BATCH, empty, LAST))], [Segment(10, (LAST,))])
     assert result.differences == ("10-15: only in theirs", "16-17: only in theirs (empty)")
 
 
 def test_an_extra_batch_with_records(judge_43: Judge, tmp_path: Path) -> None:
-    """Records that Kafka dropped are never allowed, wherever they stand."""
+    """Records that Kafka removed are never allowed, wherever they are."""
     extra = Batch((Record(16, T, b"x", b"1"),))
     result = compare(
         judge_43, tmp_path, [Segment(10, (BATCH, LAST))], [Segment(10, (BATCH, extra)), Segment(17, (LAST,))]
@@ -109,7 +109,10 @@ def test_an_extra_batch_with_records(judge_43: Judge, tmp_path: Path) -> None:
 
 
 def test_the_one_allowed_addition(judge_43: Judge, tmp_path: Path) -> None:
-    """U-13: an empty batch more in ours, the last of its segment, with the last offset of a source segment."""
+    """U-13: a further empty batch of cleanerd's is permitted at a segment's end.
+
+    It needs the last offset of a source segment.
+    """
     empty = Batch(base=16, last=17)
     theirs = [Segment(10, (BATCH, LAST))]
     result = compare(judge_43, tmp_path, theirs, [Segment(10, (BATCH, empty)), Segment(18, (LAST,))])
@@ -119,14 +122,14 @@ def test_the_one_allowed_addition(judge_43: Judge, tmp_path: Path) -> None:
     judge_43.make(tmp_path / "inside" / "t-0", [Segment(10, (BATCH, empty, LAST))], now_ms=T)
     inside = judge_43.compare(tmp_path / "theirs" / "t-0", tmp_path / "inside" / "t-0")
     assert inside.differences == ("16-17: only in ours: empty, but not the last batch of a segment",)
-    # and the other way round it is not an addition but a loss
+    # the reverse is not an addition but a loss
     back = judge_43.compare(tmp_path / "ours" / "t-0", tmp_path / "theirs" / "t-0")
     assert back.differences == ("16-17: only in theirs (empty)",)
 
 
 @pytest.mark.long
 def test_an_addition_must_come_from_the_source(judge_43: Judge, tmp_path: Path) -> None:
-    """U-13: with the source at hand an empty batch that ends no segment of it is not allowed either."""
+    """U-13: with the source given, an empty batch that ends no segment of it is not allowed either."""
     empty = Batch(base=16, last=17)
     compare(judge_43, tmp_path, [Segment(10, (BATCH, LAST))], [Segment(10, (BATCH, empty)), Segment(18, (LAST,))])
     dropped = (Record(17, T, b"x", b"1"),)
@@ -141,7 +144,7 @@ def test_an_addition_must_come_from_the_source(judge_43: Judge, tmp_path: Path) 
 
 
 def test_a_wrong_checksum(judge_43: Judge, tmp_path: Path) -> None:
-    """Batches go through ensureValid of Kafka's own batch: one bit of the CRC in our file."""
+    """Batches go through ensureValid of Kafka's own batch: one bit of the CRC in cleanerd's file."""
     compare(judge_43, tmp_path, [Segment(10, (BATCH,))], [Segment(10, (BATCH,))])
     log = tmp_path / "ours" / "t-0" / f"{10:020}.log"
     data = bytearray(log.read_bytes())
@@ -163,7 +166,7 @@ def test_bytes_behind_the_last_batch(judge_43: Judge, tmp_path: Path) -> None:
 
 
 def test_the_list_of_differences_ends(judge_43: Judge, tmp_path: Path) -> None:
-    """Two logs with nothing in common do not fill a terminal."""
+    """Two completely different logs do not fill a terminal."""
     theirs = [Segment(0, tuple(Batch((Record(2 * i, T, b"k", b"v"),)) for i in range(50)))]
     ours = [Segment(0, tuple(Batch((Record(2 * i + 1, T, b"k", b"v"),)) for i in range(50)))]
     assert len(compare(judge_43, tmp_path, theirs, ours).differences) == 20

@@ -1,4 +1,4 @@
-"""Kafka's loader, run by the judge, on directories as a crash leaves them."""
+"""Kafka's loader, run by the judge, on directories after a crash."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def load(judge: Judge, directory: Path, *, clean: bool = True) -> tuple[list[tup
 
 @pytest.mark.long
 def test_in_place_and_from_a_copy(judge: Judge, log: Path, tmp_path: Path) -> None:
-    """A load says the same of a directory and of its copy, and the copy's source stays untouched."""
+    """A load returns the same for a directory and its copy, and the copy's source is unchanged."""
     before = sorted((f.name, f.stat().st_mtime_ns) for f in log.iterdir())
     copies = [ToLoad(str(tmp_path / f"copy{i}" / "t-0"), source=str(log)) for i in range(3)]
     loads = judge.load(copies, now_ms=T, batches=True)
@@ -54,7 +54,7 @@ def test_in_place_and_from_a_copy(judge: Judge, log: Path, tmp_path: Path) -> No
 
 
 def test_unfinished_swap_is_undone(judge: Judge, log: Path) -> None:
-    """F-12: with a .cleaned file left, .swap files from its offset on go, and the old segments stay."""
+    """F-12: with a .cleaned file left, .swap files from its offset on are removed, and the old segments stay."""
     shutil.copy(log / f"{2:020}.log", log / f"{0:020}.log.cleaned")
     shutil.copy(log / f"{2:020}.log", log / f"{2:020}.log.swap")
     batches, files = load(judge, log)
@@ -63,7 +63,7 @@ def test_unfinished_swap_is_undone(judge: Judge, log: Path) -> None:
 
 
 def test_complete_swap_is_finished(judge: Judge, log: Path, tmp_path: Path) -> None:
-    """F-12: a .swap that covers [0, 4) replaces what lies there, snapshots included."""
+    """F-12: a .swap that covers [0, 4) replaces the segments there, snapshots included."""
     merged = tmp_path / "merged" / "t-0"
     judge.make(
         merged,
@@ -91,7 +91,7 @@ def test_unclean_start_cuts_at_the_first_bad_batch(judge: Judge, log: Path) -> N
 
 
 def test_producers_are_rebuilt(judge: Judge, tmp_path: Path) -> None:
-    """F-10: id, epoch, sequence and offset of each, also when only the log itself is left."""
+    """F-10: id, epoch, sequence and offset of every producer, also if only the log itself is left."""
     path = tmp_path / "t-0"
     batches = (
         Batch((Record(0, T, b"a", b"1"), Record(1, T, b"b", b"1")), producer_id=5, producer_epoch=1, base_sequence=8),
@@ -106,7 +106,7 @@ def test_producers_are_rebuilt(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_one_bad_directory_does_not_hide_the_others(judge: Judge, log: Path, tmp_path: Path) -> None:
-    """The answer of a directory that cannot be loaded is its exception."""
+    """The answer for a directory that cannot be loaded is its exception."""
     bad = tmp_path / "not a partition"
     bad.mkdir()
     wrong, right = judge.load([ToLoad(str(bad)), ToLoad(str(log))], now_ms=T)

@@ -1,4 +1,4 @@
-"""The lookup judge: right on Kafka's own indexes, and it sees a wrong entry of each sort."""
+"""The lookup judge: right on Kafka's own indexes, and it finds a wrong entry of every kind."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BASE = 1000
 
 @pytest.fixture
 def log(judge_43: Judge, tmp_path: Path) -> Path:
-    """Ten batches of two records, with gaps, times that rise and fall, and an index entry a batch."""
+    """Ten batches of two records, with gaps, times that rise and fall, and an index entry per batch."""
     path = tmp_path / "t-0"
     batches = []
     for i in range(10):
@@ -74,7 +74,7 @@ def test_an_entry_for_another_batch(judge_43: Judge, log: Path, batch: int, offs
 
 
 def test_a_time_index_that_ends_too_early(judge_43: Judge, log: Path) -> None:
-    """The broker takes the largest timestamp of a segment from the last entry, and skips segments by it."""
+    """The broker reads the largest timestamp of a segment from the last entry, and skips segments by it."""
     path = log / f"{BASE:020}.timeindex"
     path.write_bytes(path.read_bytes()[:-12])
     assert any("last time index entry" in problem for problem in judge_43.lookups(log).problems)

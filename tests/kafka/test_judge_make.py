@@ -1,4 +1,4 @@
-"""What Kafka is told to write is what Kafka reads back, in both releases."""
+"""Kafka reads back what it was instructed to write, in both releases."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
 
 def test_versions(judge_43: Judge, judge_39: Judge) -> None:
-    """The classes that judge are those of the releases that pom.xml names."""
+    """The judges' classes are those of the releases that pom.xml names."""
     assert judge_43.version() == judge_43.jars.version
     assert judge_43.version().startswith("4.3.")
     assert judge_39.version() == judge_39.jars.version
@@ -37,7 +37,7 @@ def test_versions(judge_43: Judge, judge_39: Judge) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("codec", CODECS)
 def test_v2_round_trip(judge: Judge, tmp_path: Path, codec: Codec) -> None:
-    """F-2: every codec; tombstone, null key, empty value, headers, room before and behind the records."""
+    """F-2: every codec; tombstone, null key, empty value, headers, space before and after the records."""
     records = (
         Record(102, T, b"k1", b"v1"),
         Record(103, T + 5, b"k2", None, (("h", b"x"), ("h", None))),
@@ -78,7 +78,7 @@ def test_log_append_time_patches_the_header_only(judge: Judge, tmp_path: Path) -
 
 
 def test_gaps_empty_segments_and_empty_batches(judge: Judge, tmp_path: Path) -> None:
-    """Gaps wider than 2^31, 0-byte segments (D-02) and record-less batches (F-2.5) stand where they were asked for."""
+    """Gaps wider than 2^31, 0-byte segments (D-02) and record-less batches (F-2.5) are at the given places."""
     far = 3_000_000_005
     segments = [
         Segment(0, (Batch((Record(0, T, b"a", b"1"),)),), last_modified_ms=T + 3000),
@@ -127,7 +127,7 @@ def test_snapshots_as_a_clean_shutdown_writes_them(judge: Judge, tmp_path: Path)
 
 
 def test_transactions(judge: Judge, tmp_path: Path) -> None:
-    """F-2.7, F-8: markers, and an entry in the .txnindex of the segment that holds the ABORT marker."""
+    """F-2.7, F-8: markers, and an entry in the .txnindex of the segment that has the ABORT marker."""
 
     def data(offset: int, producer: int, sequence: int) -> Batch:
         record = Record(offset, T + offset, b"k%d" % offset, b"v")
@@ -174,7 +174,7 @@ def test_legacy_round_trip(judge: Judge, tmp_path: Path, magic: int, codec: Code
 
 
 def test_raw_bytes(judge: Judge, tmp_path: Path) -> None:
-    """A batch of somebody else's making goes in as it is: F-13, with a horizon set."""
+    """Another writer's batch is appended unchanged: F-13, with a horizon set."""
     raw = bytes.fromhex(
         """
         0000000000000064 0000004f 00000003 02 9dffca71 0040 00000002 0000018bd50bc400 0000018bcfe56807
@@ -191,14 +191,14 @@ def test_raw_bytes(judge: Judge, tmp_path: Path) -> None:
 
 
 def test_a_border_without_a_request_is_an_error(judge: Judge, tmp_path: Path) -> None:
-    """More than 2^31 - 1 offsets in one segment: Kafka rolls, and the maker says that this is not what was meant."""
+    """More than 2^31 - 1 offsets in one segment: Kafka rolls, and the maker reports that as unwanted."""
     batches = (Batch((Record(0, T, b"a", b"1"),)), Batch((Record(2**31, T, b"b", b"1"),)))
     with pytest.raises(Exception, match=r"segments were to be at \[0\], Kafka made \[0, 2147483648\]"):
         judge.make(tmp_path / "t-0", [Segment(0, batches)], now_ms=T)
 
 
-def test_making_goes_on(judge: Judge, tmp_path: Path) -> None:
-    """A second call appends to the active segment and rolls where it is told to."""
+def test_a_second_call_appends(judge: Judge, tmp_path: Path) -> None:
+    """A second call appends to the active segment and rolls at the given places."""
     log = tmp_path / "t-0"
     first, second, third = (Batch((Record(i, T, b"k", b"%d" % i),)) for i in (5, 6, 7))
     judge.make(log, [Segment(5, (first,))], now_ms=T)

@@ -80,7 +80,7 @@ COPIES = (
         "        found.places.append(RecordPlace(kept, name, KEPT",
         "        str(RecordPlace(kept, name, KEPT",
         (
-            "tests/verify/test_record_places.py::test_what_was_kept",
+            "tests/verify/test_record_places.py::test_kept_segments",
             "tests/cli/test_audit.py::test_in_replaced_segments",
         ),
     ),
@@ -102,7 +102,7 @@ COPIES = (
         "    _of_moves(state_dir, log_dirs, found)",
         "    str(_of_moves)",
         (
-            "tests/verify/test_record_places.py::test_what_was_moved_aside",
+            "tests/verify/test_record_places.py::test_moved_partitions",
             "tests/cli/test_long_away.py::test_an_erased_key_in_a_moved_replica",
         ),
     ),
@@ -120,7 +120,7 @@ COPIES = (
         RECORD_PLACES,
         "            if name.endswith(DAMAGED):",
         "            if name.endswith(DAMAGED) and not name:",
-        ("tests/verify/test_record_places.py::test_an_entry_that_says_nothing",),
+        ("tests/verify/test_record_places.py::test_an_unreadable_entry",),
     ),
     Mutant(
         "a-prefix-may-be-anywhere-in-a-key",

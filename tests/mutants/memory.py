@@ -88,7 +88,7 @@ MEMORY = (
         "cleanerd/verify/segment.py",
         "            self._columns = None\n            what",
         "            what",
-        (f"{VERIFY}::test_a_segment_of_too_many_batches", f"{VERIFY}::test_memory_stays_below_what_is_reckoned"),
+        (f"{VERIFY}::test_a_segment_of_too_many_batches", f"{VERIFY}::test_memory_stays_below_its_estimate"),
     ),
     Mutant(
         "verify-leaves-indexes-out-without-a-word",

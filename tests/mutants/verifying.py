@@ -13,7 +13,7 @@ VERIFYING = (
         "cleanerd/verify/partition.py",
         "for each in log.segments if not each.whole]",
         "for each in log.segments if False]",
-        ("tests/verify/test_damages.py::test_a_producers_last_batch_that_is_damaged_is_not_called_gone",),
+        ("tests/verify/test_damages.py::test_a_damaged_last_batch_of_a_producer_is_not_reported_missing",),
     ),
     Mutant(
         "the-largest-time-of-a-batch-is-not-judged",
@@ -45,7 +45,7 @@ VERIFYING = (
         "cleanerd/verify/against.py",
         "        return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms\n",
         "        return True\n",
-        (f"{FIELDS}::test_a_marker_that_an_active_producer_hangs_on",),
+        (f"{FIELDS}::test_a_marker_of_an_active_producer",),
     ),
     Mutant(
         "a-running-broker-cuts-damage-off",
@@ -53,6 +53,6 @@ VERIFYING = (
         "cleanerd/verify/log_dir.py",
         "clean_shutdown=None if around.broker_runs else around.clean_shutdown,",
         "clean_shutdown=around.clean_shutdown,",
-        (f"{FIELDS}::test_a_running_broker_cuts_nothing_off",),
+        (f"{FIELDS}::test_a_running_broker_truncates_no_damage",),
     ),
 )

@@ -31,7 +31,7 @@ from tests.crash.volume import RecordingFiles
 from tests.differential.random_history import random_history
 from tests.differential.random_oddities import random_oddities
 from tests.differential.random_transactions import random_transactions
-from tests.differential.seeds import kafkas_checkpoint_is_believed, play_seed
+from tests.differential.seeds import kafkas_checkpoint_counts, play_seed
 from tests.live.killing import ON_DISK, Killing, kill_all, killing_field
 from tests.torn import play as torn
 from tests.torture import broker_calls, calls_bench, hostile, system_calls
@@ -346,7 +346,7 @@ class Histories:
     def _duel(self, make: Callable[[int], History], seed: int) -> None:
         judge, work = self._place.judge, self._place.work / "duels"
         try:
-            with kafkas_checkpoint_is_believed():
+            with kafkas_checkpoint_counts():
                 play_seed(judge, work, seed, make(seed), make.__name__)
         except AssertionError as error:
             error.add_note(f"smaller: {smallest(judge, work, make.__name__, seed)}")

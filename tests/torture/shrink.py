@@ -22,7 +22,7 @@ from tests.differential.history import last_offset
 from tests.differential.random_history import random_history
 from tests.differential.random_oddities import random_oddities
 from tests.differential.random_transactions import random_transactions
-from tests.differential.seeds import kafkas_checkpoint_is_believed
+from tests.differential.seeds import kafkas_checkpoint_counts
 from tests.kafka.judge import Judge
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="cleanerd-shrink-") as work,
         Judge(options.release) as judge,
-        kafkas_checkpoint_is_believed(),
+        kafkas_checkpoint_counts(),
     ):
         error = play(judge, Path(work), history)
     reported = "all is well" if error is None else f"{asserted_at(error)}\n{error}"

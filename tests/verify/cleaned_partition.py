@@ -1,4 +1,4 @@
-"""A small cleaned partition that is right in every way, the log it was made from, and tools to damage it.
+"""A small cleaned partition without faults, the log before its cleaning, and functions to damage it.
 
 Clean up to 14; the active segment begins there with an aborted transaction. Producer 7 is idempotent, 9 transactional.
 """
@@ -36,7 +36,7 @@ def record(key: str | None, value: str | None, delta: int, timestamp: int = T) -
 
 
 def idempotent(*records: Record) -> bytes:
-    """Producer 7's batch of the offsets 5 and 6, with what is left in it."""
+    """Producer 7's batch of the offsets 5 and 6, with the given records."""
     return encode_batch(records, base_offset=5, last_offset_delta=1, producer_id=7, producer_epoch=0, base_sequence=0)
 
 
@@ -86,7 +86,7 @@ ENTRIES = {7: [(9, 7, 8, 9)], 14: [(9, 14, 15, 16)]}
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """``log_dir/orders-0`` is the cleaned partition, ``copy`` the partition from before."""
+    """``log_dir/orders-0`` is the cleaned partition, ``copy`` the partition before."""
 
     log_dir: Path
     copy: Path
@@ -99,7 +99,7 @@ class Scene:
         return self.partition / f"{base:020d}{suffix}"
 
     def put(self, base: int, data: bytes) -> None:
-        """Other batches for a segment, with indexes that fit."""
+        """Replace a segment's batches, with matching indexes."""
         self.file(base).write_bytes(data)
         offsets, times = index_bytes(base, data, INTERVAL)
         self.file(base, ".index").write_bytes(offsets)
@@ -128,7 +128,7 @@ def time_entries(*rows: tuple[int, int]) -> bytes:
 
 
 def make_scene(root: Path) -> Scene:
-    """Both partitions, right in every way."""
+    """Both partitions, without faults."""
     facts = {"epochs": ((0, 0), (1, 13)), "index_interval_bytes": INTERVAL}
     new = Partition(NEW, cleaner_offset=CLEAN_TO, **facts)  # type: ignore[arg-type]  # by name
     log_dir = make_log_dir(root / "logs", {NAME: new})
@@ -142,7 +142,7 @@ def make_scene(root: Path) -> Scene:
 
 
 def findings(scene: Scene, against: Path | None, **facts: object) -> list[Finding]:
-    """What is found in the partition and in the log directory's files."""
+    """Findings in the partition and in the log directory's files."""
     found = Findings()
     around = read_surroundings(scene.log_dir, found)
     question = replace(VerifyRequest(now_ms=NOW, against=against), **facts)  # type: ignore[arg-type]  # by name

@@ -1,4 +1,4 @@
-"""What tests of verify share."""
+"""Fixtures of the tests of verify."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def scene() -> Iterator[Scene]:
-    """A partition that was cleaned, and a copy of before."""
+    """A cleaned partition, and a copy from before."""
     with scratch() as root:
         yield make_scene(root)

@@ -1,4 +1,4 @@
-"""Logs with transactions and every codec, out of a seed, for Kafka to write."""
+"""Logs with transactions and every codec, generated from a seed, for Kafka to write."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Maker:
 
 
 def transactional_log(seed: int) -> tuple[Segment, ...]:
-    """Six segments and an empty active one; every transaction has ended before that."""
+    """Six segments and an empty active one; every transaction ends before that."""
     maker = _Maker(random.Random(seed))
     maker.producers = [_Producer(1000 + row) for row in range(3)]
     segments = []

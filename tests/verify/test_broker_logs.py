@@ -1,4 +1,4 @@
-"""``verify`` beside a real broker with transactions and its own cleaner, after it stopped, after it was killed."""
+"""``verify`` beside a real broker with transactions and its own cleaner, after a stop, and after a kill."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _cleaned_to(log_dir: Path) -> int:
 
 
 def _idle(log_dir: Path) -> bool:
-    """All is clean below the last segment, and no file of a round is there: no other one begins."""
+    """All is clean below the last segment, and no file of a cleaning exists: no other one begins."""
     partition = log_dir / "t-0"
     unfinished = any(path.suffix in {".cleaned", ".swap"} for path in partition.iterdir())
     return _cleaned_to(log_dir) == segment_bases(partition)[-1] and not unfinished
@@ -107,10 +107,10 @@ def test_real_broker(broker_43: StartBroker) -> None:
     assert list((log_dir / "t-0").glob("*.txnindex")), "no aborted transaction is left"
     broker.start()
     _transactions(broker, 3, 40, "zstd")
-    wait_until("the broker's cleaner has nothing to do", lambda: _idle(log_dir))  # a round cut short leaves files
+    wait_until("the broker's cleaner has nothing to do", lambda: _idle(log_dir))  # an interrupted cleaning leaves files
     broker.stop()
     assert _has_snapshot_of_an_earlier_stop(log_dir / "t-0")
-    # The files of segments that Kafka's cleaner replaced wait for the next start; nothing else is worth a word.
+    # The files of segments that Kafka's cleaner replaced wait for the next start; there is no other finding.
     assert {each.kind for each in _reported(log_dir)} <= {FindingKind.DELETED_FILE_LEFT}
     broker.start()
     _transactions(broker, 4, 20, "zstd")

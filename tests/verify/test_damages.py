@@ -1,4 +1,4 @@
-"""``verify`` finds every kind of damage, names the file and the rule, and says nothing of the log without it."""
+"""``verify`` finds every kind of damage, names file and rule, and reports nothing for the undamaged log."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_nothing_wrong(scene: Scene) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """``rule`` and end of the file name of the finding; ``against``: it takes the copy to see it."""
+    """``rule`` and end of the finding's file name; ``against``: only a comparison with the copy finds it."""
 
     name: str
     do: Callable[[Scene], object]
@@ -63,7 +63,7 @@ def _crc(scene: Scene) -> None:
 
 
 def _resurrected(scene: Scene) -> None:
-    """The last record of d is gone, and the one before it is there again."""
+    """The last record of d is missing, and the previous one is there again."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     scene.put(13, encode_batch([], base_offset=13, leader_epoch=1))
 
@@ -212,8 +212,8 @@ def test_damage(scene: Scene, damage: Damage) -> None:
         assert damage.rule not in rules, "the copy is not what it takes to see it"
 
 
-def test_a_producers_last_batch_that_is_damaged_is_not_called_gone(scene: Scene) -> None:
-    """R192-1: it is there, and cannot be read; in an undamaged segment a missing one is still reported."""
+def test_a_damaged_last_batch_of_a_producer_is_not_reported_missing(scene: Scene) -> None:
+    """R192-1: it exists, but is unreadable; in an undamaged segment a missing one is still reported."""
     (path,) = (each for each in scene.partition.glob("*.log") if s.LAST_OF_7_CLEANED in each.read_bytes())
     content = bytearray(path.read_bytes())
     content[content.index(s.LAST_OF_7_CLEANED) + len(s.LAST_OF_7_CLEANED) - 1] ^= 1
@@ -236,7 +236,7 @@ def test_how_many_damages() -> None:
     ],
 )
 def test_warnings(scene: Scene, name: str, rule: str, reported: str) -> None:
-    """What a broker removes when it starts is told, but is no error: a segment's files without it."""
+    """A segment's files without its log: a broker removes them at its start, so they are warnings, not errors."""
     scene.file(3, name).write_bytes(b"")
     (found,) = findings(scene, None)
     assert (found.severity, found.rule) == (Severity.WARNING, rule)
@@ -245,7 +245,7 @@ def test_warnings(scene: Scene, name: str, rule: str, reported: str) -> None:
 
 
 def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:
-    """F-12: hundreds lie there for a minute after a live cleaning: one line, not hundreds."""
+    """F-12: hundreds of them exist for a minute after a live cleaning: one line, not hundreds."""
     names = [f"{base:020d}.log.deleted" for base in range(100, 104)]
     for name in names[:3]:
         (scene.partition / name).write_bytes(b"")
@@ -257,8 +257,8 @@ def test_many_files_that_wait_to_be_deleted(scene: Scene) -> None:
     assert ": a broker does it after file.delete.delay.ms, or when it starts;" in found.what
 
 
-def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
-    """A snapshot behind the end of the log speaks of batches that are no more; a broker removes it."""
+def test_snapshot_of_a_truncated_log(scene: Scene) -> None:
+    """A snapshot above the log end describes missing batches; a broker removes it."""
     later = s.snapshot((7, 0, 9, 40, 0, T, -1, -1), s.NINE)
     scene.file(41, ".snapshot").write_bytes(later)
     (found,) = findings(scene, None)
@@ -277,7 +277,7 @@ def test_snapshot_of_a_log_that_was_cut(scene: Scene) -> None:
     ],
 )
 def test_snapshot_of_an_earlier_stop(scene: Scene, entries: tuple[tuple[int, ...], ...], wrong: str | None) -> None:
-    """F-10: a stop leaves one at the end of the log, later the middle of a segment. What it says counts."""
+    """F-10: a stop leaves one at the log end, later the middle of a segment. Its content counts."""
     scene.file(11, ".snapshot").write_bytes(s.snapshot(*entries))
     found = findings(scene, None)
     assert [each.severity for each in found] == [Severity.ERROR] * (wrong is not None)
@@ -291,10 +291,10 @@ def test_staging_directory(scene: Scene) -> None:
 
 
 def test_expired_tombstone(scene: Scene) -> None:
-    """R534-2: past its horizon a tombstone may go; without a horizon only if several rounds lie between."""
+    """R534-2: past its horizon a tombstone may be removed; without a horizon only after several cleanings."""
     scene.put(7, b"".join(s.TRANSACTIONS) + TIMELESS)
     assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
-    # A horizon stays what it is, however many cleanings follow.
+    # A horizon never changes, however many cleanings follow.
     assert {each.rule for each in findings(scene, scene.copy, many_rounds=True)} == {"R280-9"}
     assert findings(scene, scene.copy, now_ms=s.HORIZON) == []
     assert findings(scene, scene.copy, now_ms=s.HORIZON, many_rounds=True) == []
@@ -305,7 +305,7 @@ def test_expired_tombstone(scene: Scene) -> None:
 
 
 def test_only_the_replaced_segments(scene: Scene) -> None:
-    """The copy may be what was replaced alone, under the names that a swap leaves."""
+    """The copy may have only the replaced segments, under the names that a swap leaves."""
     for base in (13, 14):
         (scene.copy / f"{base:020d}.log").unlink()
     for name in (".log", ".index", ".timeindex"):
@@ -317,7 +317,7 @@ def test_only_the_replaced_segments(scene: Scene) -> None:
 
 
 def test_the_beginning_of_the_log_is_gone(scene: Scene) -> None:
-    """No cleaning takes a first segment: that somebody asked for its end is said by the checkpoint, else by nobody."""
+    """No cleaning removes a first segment: only the checkpoint can show that its deletion was requested."""
     for file in scene.partition.glob(f"{0:020d}.*"):
         file.unlink()
     (found,) = findings(scene, scene.copy)
@@ -328,7 +328,7 @@ def test_the_beginning_of_the_log_is_gone(scene: Scene) -> None:
 
 
 def test_log_has_grown_since_the_copy(scene: Scene) -> None:
-    """What was written after the copy was made is not missing from it, and may supersede what is in it."""
+    """Records written after the copy are not missing from it, and may supersede records in it."""
     later = encode_batch([record("d", "6", 0)], base_offset=18, leader_epoch=1)
     scene.put(14, s.ACTIVE + later)
     assert findings(scene, scene.copy) == []
@@ -339,7 +339,7 @@ def test_log_has_grown_since_the_copy(scene: Scene) -> None:
 
 @pytest.mark.parametrize("memory_bytes", [1, 1 << 20])
 def test_memory(scene: Scene, memory_bytes: int) -> None:
-    """With next to no memory the keys go to files, and the findings are the same."""
+    """With a minimum of memory the keys go to files, and the findings are the same."""
     _resurrected(scene)
     found = [(each.rule, each.offset) for each in findings(scene, scene.copy, memory_bytes=memory_bytes)]
     assert ("R534-6", 5) in found
@@ -358,5 +358,5 @@ def test_limit(scene: Scene) -> None:
 
 
 def test_sealed_damage_has_a_right_checksum() -> None:
-    """The damages of records are such that only decoding or the copy shows them."""
+    """Damaged records with right checksums: only decoding or the copy shows them."""
     assert seal(_bad_record()) == _bad_record()

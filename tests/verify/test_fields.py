@@ -1,4 +1,4 @@
-"""Each field of each binary file is judged, or named in ``NOT_JUDGED`` (U-56): a planted change for every one."""
+"""Each field of every binary file is checked, or named in ``NOT_JUDGED`` (U-56): a planted change for every one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _plant(scene: Scene, suffix: str, field: str) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "field"), FIELDS, ids=[f"{suffix}-{name}" for suffix, name in FIELDS])
-def test_each_field_is_judged_or_named(scene: Scene, suffix: str, field: str) -> None:
+def test_each_field_is_checked_or_named(scene: Scene, suffix: str, field: str) -> None:
     _plant(scene, suffix, field)
     found = [each.what for each in findings(scene, scene.copy) if each.severity is Severity.ERROR]
     assert bool(found) != (f"{suffix} {field}" in NOT_JUDGED), found
@@ -93,8 +93,8 @@ TEXT_FIELDS = [
 
 
 @pytest.mark.parametrize(("file", "field", "old", "new"), TEXT_FIELDS)
-def test_each_field_of_a_text_file_is_judged_or_named(scene: Scene, file: str, field: str, old: str, new: str) -> None:
-    """U-56: as those of the binary files."""
+def test_each_field_of_a_text_file_is_checked_or_named(scene: Scene, file: str, field: str, old: str, new: str) -> None:
+    """U-56: as for the binary files."""
     path = scene.log_dir / (f"{file}-checkpoint" if file.endswith("-offset") else file)
     changed, count = re.subn(old, new, path.read_text(), count=1)
     assert count
@@ -104,7 +104,7 @@ def test_each_field_of_a_text_file_is_judged_or_named(scene: Scene, file: str, f
     assert bool(found) != named, found
 
 
-def test_the_page_names_what_is_not_judged() -> None:
+def test_the_docs_name_the_unchecked_fields() -> None:
     page = (Path(__file__).parents[2] / "docs" / "verify.md").read_text()
     assert [name for name in NOT_JUDGED if f"`{name.replace(' ', '` ', 1)}" not in page] == []
 
@@ -118,15 +118,15 @@ def test_a_time_below_minus_one_is_a_warning(scene: Scene) -> None:
 
 @pytest.mark.parametrize(("message", "wrong"), [(-7, False), (-1, False), (-8, True), (-5, True), (0, True)])
 def test_the_largest_time_of_records_below_minus_one(scene: Scene, message: int, wrong: bool) -> None:
-    """U-52, F-2: a producer's batch says what its records say, one that a cleaning rebuilt says -1."""
+    """U-52, F-2: a producer's batch has the largest time of its records, a rebuilt batch has -1."""
     batch = encode_batch([record("d", "5", 0, -7)], base_offset=13, leader_epoch=1, max_timestamp=message)
     scene.put(13, batch)
     kinds = {(each.severity, each.kind.text) for each in findings(scene, None)}
     assert ((Severity.ERROR, "max-timestamp-wrong") in kinds) is wrong
 
 
-def test_a_producer_that_is_active_now_is_missed_in_a_snapshot(scene: Scene) -> None:
-    """F-10: also one that only a marker is left of, and one that has expired since the snapshot was written."""
+def test_an_active_producer_missing_from_a_snapshot_is_reported(scene: Scene) -> None:
+    """F-10: also a producer with only a marker left, and one that has expired since the snapshot."""
     marker = encode_marker(13, commit=True, producer_id=11, timestamp=T, leader_epoch=1)
     scene.put(13, marker)
     for now_ms, active in ((s.NOW, True), (T + 86_400_000, False)):
@@ -137,8 +137,8 @@ def test_a_producer_that_is_active_now_is_missed_in_a_snapshot(scene: Scene) -> 
     assert "producer 11 is missing, its last batch ends at offset 13" in found
 
 
-def test_a_running_broker_cuts_nothing_off(scene: Scene) -> None:
-    """U-32: damage that the next start would cut off is an error while the broker runs and serves it."""
+def test_a_running_broker_truncates_no_damage(scene: Scene) -> None:
+    """U-32: damage that the next start would truncate is an error while the broker runs and serves it."""
     (scene.log_dir / ".kafka_cleanshutdown").unlink(missing_ok=True)
     write_checkpoint(scene.log_dir / RECOVERY_POINTS, {s.NAME: 14})
     path = scene.file(14)
@@ -150,7 +150,7 @@ def test_a_running_broker_cuts_nothing_off(scene: Scene) -> None:
         assert found == [severity]
 
 
-def test_what_cleanerd_did_not_clean_itself(scene: Scene) -> None:
+def test_a_section_that_cleanerd_did_not_clean_itself(scene: Scene) -> None:
     """U-56: after ``--first-dirty`` a key without a record from there on may be there twice."""
     scene.put(0, s.SECOND_CLEANED + s.LAST_OF_7)
     for unproven_below, severity in ((0, Severity.ERROR), (13, Severity.ERROR), (14, Severity.WARNING)):
@@ -162,8 +162,8 @@ HELD_MARKER = encode_marker(8, commit=True, producer_id=11, producer_epoch=1, ti
 
 
 @pytest.mark.parametrize(("now_ms", "wrong"), [(s.HORIZON - 1, True), (s.HORIZON, False)])
-def test_a_marker_that_an_active_producer_hangs_on(scene: Scene, now_ms: int, wrong: bool) -> None:
-    """R192-1: it goes with its delete horizon, as with Kafka, and not before."""
+def test_a_marker_of_an_active_producer(scene: Scene, now_ms: int, wrong: bool) -> None:
+    """R192-1: it expires at its delete horizon, as with Kafka, and not before."""
     data = encode_batch([record("x", "1", 0)], base_offset=7, transactional=True, producer_id=11, base_sequence=0)
     (scene.copy / f"{7:020d}.log").write_bytes(data + HELD_MARKER)
     scene.put(7, data)
@@ -173,7 +173,7 @@ def test_a_marker_that_an_active_producer_hangs_on(scene: Scene, now_ms: int, wr
 
 @pytest.mark.parametrize(("clean_below", "wrong"), [(14, True), (15, False)])
 def test_aborted_data_behind_the_end_of_a_cleaning(scene: Scene, clean_below: int, wrong: bool) -> None:
-    """C-45.1: a segment is rewritten whole; what was aborted goes anywhere in it, committed data does not."""
+    """C-45.1: a segment is rewritten whole; aborted data anywhere in it is removed, committed data is not."""
     first = encode_batch([record("f", "1", 0)], base_offset=14, leader_epoch=1)
     aborted = s.transactional(15, record("z", "1", 0), sequence=2, epoch=1)
     end = s.marker(16, commit=False, epoch=1)
@@ -185,7 +185,7 @@ def test_aborted_data_behind_the_end_of_a_cleaning(scene: Scene, clean_below: in
 
 
 def test_the_largest_time_of_a_batch(scene: Scene) -> None:
-    """F-2: with indexes that fit what the header says, only the records show it."""
+    """F-2: if the indexes match the header, only the records show the fault."""
     header = np.frombuffer(s.SECOND_CLEANED[:HEADER_BYTES], HEADER)
     scene.put(0, seal(_changed(header, "max_timestamp") + s.SECOND_CLEANED[HEADER_BYTES:]) + s.LAST_OF_7_CLEANED)
     assert [(each.kind.text, each.offset) for each in findings(scene, None)] == [("max-timestamp-wrong", 3)]

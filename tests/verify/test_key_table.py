@@ -37,7 +37,7 @@ def test_all_rows_come_out_in_order(memory_bytes: int) -> None:
 
 
 def test_first_of_key() -> None:
-    """Both halves of the hash tell keys apart."""
+    """Both halves of the hash distinguish keys."""
     keys = [(1, 1), (1, 1), (1, 2), (2, 2)]
     rows = np.array([(*key, offset, 0, 0, False) for offset, key in enumerate(keys)], KEY_ROW)
     assert first_of_key(rows).tolist() == [0, 2, 3]

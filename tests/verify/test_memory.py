@@ -1,4 +1,4 @@
-"""What is kept of a segment's batches has a bound that is known beforehand; what that costs is told (U-35)."""
+"""The kept facts of a segment's batches have a known limit, and its consequences are reported (U-35)."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 4
-"""Batches in the largest segment of the scene."""
+"""Batches in the largest segment of the partition."""
 
 
 @pytest.mark.parametrize("enough", [True, False])
 def test_a_segment_of_too_many_batches(tmp_path: Path, enough: bool) -> None:
-    """Its indexes are left out, and that is an error with its place; everything else is proved all the same."""
+    """Its indexes are not checked, which is an error with its place; everything else is checked."""
     scene = make_scene(tmp_path)
     scene.patch(scene.file(7, ".timeindex"), 0, b"\0" * 7)
     damaged = scene.file(7).read_bytes()
@@ -55,8 +55,8 @@ def test_a_segment_of_too_many_batches(tmp_path: Path, enough: bool) -> None:
     assert again.records == whole.records - 1 or again.batches == whole.batches - 1
 
 
-def test_memory_stays_below_what_is_reckoned(tmp_path: Path) -> None:
-    """64 bytes a batch cover columns and comparison; over the limit nothing is kept."""
+def test_memory_stays_below_its_estimate(tmp_path: Path) -> None:
+    """64 bytes per batch are enough for columns and comparison; over the limit none are kept."""
     count = 40_000
     one = keyed_batch(0, [("k", "v")])
     content = b"".join(number.to_bytes(8, "big") + one[8:] for number in range(count))
@@ -82,7 +82,7 @@ def test_memory_stays_below_what_is_reckoned(tmp_path: Path) -> None:
 
 
 def test_damage_takes_no_memory(tmp_path: Path) -> None:
-    """U-35: however many batches are damaged, nothing is remembered of one; each is told once, most are counted."""
+    """U-35: damaged batches take no memory, whatever their number; a few are reported, the others counted."""
     read_limits = ReadLimits(chunk_bytes=64 * 1024)
     one = bytearray(keyed_batch(0, [("k", "v")]))
     one[-1] ^= 1
@@ -102,7 +102,7 @@ def test_damage_takes_no_memory(tmp_path: Path) -> None:
 
 
 def markers_of(count: int) -> Any:
-    """Transactions of one batch each, every one aborted, as the kernel's columns tell of them."""
+    """Transactions of one batch each, all aborted, in the kernel's columns."""
     is_marker = np.tile([False, True], count)
     return SimpleNamespace(
         attributes=np.where(is_marker, TRANSACTIONAL | CONTROL, TRANSACTIONAL),
@@ -114,7 +114,7 @@ def markers_of(count: int) -> Any:
 
 
 def test_markers_are_columns(tmp_path: Path) -> None:
-    """U-35: an ABORT marker and its transaction take 56 bytes; too many are not compared, and that is told."""
+    """U-35: an ABORT marker and its transaction take 56 bytes; too many are not compared, which is reported."""
     count, batches = 10_000, markers_of(10_000)
     transactions = Transactions()
     tracemalloc.start()
@@ -144,10 +144,10 @@ def test_markers_are_columns(tmp_path: Path) -> None:
 
 
 def test_an_index_that_is_too_large(tmp_path: Path) -> None:
-    """Anybody may plant one: nothing of it is read."""
+    """Any user may plant one: it is not read."""
     scene = make_scene(tmp_path)
     with scene.file(7, ".index").open("r+b") as file:
-        file.truncate(1 << 40)  # more than any machine has memory: what reads it does not come back with a finding
+        file.truncate(1 << 40)  # More than any machine's memory: reading it would never return a finding.
     verdict = verify_partition(scene.partition, VerifyRequest(now_ms=NOW, clean_below=CLEAN_TO))
     assert (FindingKind.NOT_VERIFIED, str(scene.file(7, ".index"))) in [
         (one.kind, one.file) for one in verdict.findings.kept
@@ -155,7 +155,7 @@ def test_an_index_that_is_too_large(tmp_path: Path) -> None:
 
 
 def test_the_limit_follows_from_the_memory() -> None:
-    """The same rule as for large batches, and together they fit."""
+    """The same rule as for large batches; together they fit."""
 
     def limits(bytes_: int) -> tuple[int, int]:
         memory = Memory(bytes_, "a test")

@@ -1,4 +1,4 @@
-"""Each field of a record and of a v0 or v1 message is judged (U-56): a planted change for every one."""
+"""Each field of a record and of a v0 or v1 message is checked (U-56): a planted change for every one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHANGED = {
     "a header more": replace(RECORD, headers=(*RECORD.headers, (b"j", b""))),
 }
 LENGTHS = {"record": 0, "key": 4, "value": 6, "number of headers": 8, "header name": 9, "header value": 11}
-"""Positions in the encoded record, in which each of these is one byte."""
+"""Positions in the encoded record, at which each of these is one byte."""
 BATCHES = pytest.mark.parametrize("codec", [0, 4])
 
 
@@ -46,10 +46,10 @@ def rich(record: Record = RECORD, codec: int = 0, payload: bytes | None = None) 
 
 
 def errors(scene: Scene, sound: bytes, found: bytes, *, against: bool, **facts: object) -> list[str]:
-    """What is found where the partition has ``found`` in place of ``sound``, at offset 3."""
+    """Findings for the partition with ``found`` instead of ``sound`` at offset 3."""
     (scene.copy / f"{0:020d}.log").write_bytes(s.FIRST + sound + s.LAST_OF_7)
     scene.file(0).write_bytes(found + s.LAST_OF_7_CLEANED)
-    for suffix in (".index", ".timeindex"):  # a missing index is no error: only the log is judged
+    for suffix in (".index", ".timeindex"):  # a missing index is not an error: only the log is checked
         scene.file(0, suffix).unlink(missing_ok=True)
     kept = findings(scene, scene.copy if against else None, **facts)
     return [each.kind.text for each in kept if each.severity is Severity.ERROR]
@@ -58,7 +58,7 @@ def errors(scene: Scene, sound: bytes, found: bytes, *, against: bool, **facts: 
 @BATCHES
 @pytest.mark.parametrize("field", CHANGED)
 def test_each_field_of_a_record(scene: Scene, field: str, codec: int) -> None:
-    """The batch around it is sound, with a right checksum: only the copy shows what changed."""
+    """The batch around it is valid, with a right checksum: only the copy shows the change."""
     sound = rich(codec=codec)
     assert errors(scene, sound, sound, against=True) == []
     found = errors(scene, sound, rich(CHANGED[field], codec), against=True)
@@ -68,7 +68,7 @@ def test_each_field_of_a_record(scene: Scene, field: str, codec: int) -> None:
 @pytest.mark.parametrize("mode", ["null", "flag"])
 @pytest.mark.parametrize("bit", [0x10, 0x20])
 def test_the_flag_of_a_tombstone(scene: Scene, mode: str, bit: int) -> None:
-    """U-14: Kafka's cleaner clears it, and then the key is back; where it deletes nothing it is not judged."""
+    """U-14: Kafka's cleaner clears it, which brings the key back; a flag without a meaning is not checked."""
     rules = KeyRules(tombstone_mode=mode)
     flagged, clear = rich(replace(RECORD, attributes=bit)), rich()
     assert errors(scene, flagged, flagged, against=True, rules=rules) == []
@@ -131,7 +131,7 @@ def test_each_field_of_a_message(scene: Scene, magic: int, field: str) -> None:
 
 
 def wrapped(magic: int, *, offset: int = 3, key: bytes = b"a", value: bytes | None = b"2", time: int = T + 5) -> bytes:
-    """A gzip wrapper of two messages, of which the first one is described."""
+    """A gzip wrapper of two messages, the first of which the arguments describe."""
     inner = [
         encode_legacy(at - (4 if magic else 0), *row, magic=magic, timestamp=stamp if magic else -1)
         for at, row, stamp in ((offset, (key, value), time), (4, (b"w", b"1"), T + 9))

@@ -1,4 +1,4 @@
-"""Every place where records of a log may be besides its directory: found, or named (U-47)."""
+"""Every place outside of its directory that may have records of a log: found, or named (U-47)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def remember(state: Path, kept: Path, place: str = f"{PLAN}/orders-0") -> Path:
-    """As a cleaning with ``--keep-replaced``."""
+    """Like a cleaning with ``--keep-replaced``."""
     (state / "trash").mkdir(parents=True, exist_ok=True)
     entry = {"topic": "orders", "partition": 0, "log_dir": "/d", "kept": str(kept / place)}
     file = state / "trash" / f"{PLAN}.json"
@@ -44,8 +44,8 @@ def keep(kept: Path, plan: str = PLAN) -> Path:
     return kept / plan / "orders-0"
 
 
-def test_what_was_kept(tmp_path: Path) -> None:
-    """S-40: by what is remembered and by what the settings name; each directory once."""
+def test_kept_segments(tmp_path: Path) -> None:
+    """S-40: by the remembered entries and by the settings; each directory once."""
     kept, state = tmp_path / "kept", tmp_path / "state"
     remembered, other = keep(kept), keep(kept, OTHER_PLAN)
     (kept / "lost+found").mkdir()
@@ -57,8 +57,8 @@ def test_what_was_kept(tmp_path: Path) -> None:
     assert record_places(state, [], []).of(lambda name: name.topic == "others").places == []
 
 
-def test_what_was_removed_is_gone(tmp_path: Path) -> None:
-    """Where the directory of kept segments is there, what is not in it was removed."""
+def test_removed_segments_are_not_listed(tmp_path: Path) -> None:
+    """If the directory of kept segments exists, an entry missing from it was removed."""
     remember(tmp_path / "state", tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     found = record_places(tmp_path / "state", [], [])
@@ -66,7 +66,7 @@ def test_what_was_removed_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
-    """Its segments may still be there: what is remembered of them is named, for that partition."""
+    """Its segments may still exist: the remembered ones are named, for that partition."""
     file = remember(tmp_path / "state", tmp_path / "kept")
     found = record_places(tmp_path / "state", [], [])
     (missing,) = found.unsearched
@@ -85,7 +85,7 @@ def test_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
         pytest.param("strange.json", "{}", id="of no plan"),
     ],
 )
-def test_an_entry_that_says_nothing(tmp_path: Path, name: str, text: str) -> None:
+def test_an_unreadable_entry(tmp_path: Path, name: str, text: str) -> None:
     """It may have been about any partition."""
     (tmp_path / "trash").mkdir()
     (tmp_path / "trash" / name).write_text(text)
@@ -93,7 +93,7 @@ def test_an_entry_that_says_nothing(tmp_path: Path, name: str, text: str) -> Non
     assert (missing.name, name in missing.what) == (None, True)
 
 
-def test_an_entry_that_leads_elsewhere(tmp_path: Path) -> None:
+def test_an_entry_that_leads_out_of_the_directory(tmp_path: Path) -> None:
     """U-33: the broker's user can write there."""
     remember(tmp_path / "state", tmp_path, "orders-0")
     found = record_places(tmp_path / "state", [], [])
@@ -101,8 +101,8 @@ def test_an_entry_that_leads_elsewhere(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_state_directory_of_somebody_else(tmp_path: Path) -> None:
-    """Nobody knows what was kept."""
+def test_a_state_directory_of_another_user(tmp_path: Path) -> None:
+    """The kept segments are unknown."""
     remember(tmp_path / "state", tmp_path / "kept")
     (tmp_path / "state" / "trash").chmod(0o700)
     tmp_path.chmod(0o755)
@@ -111,8 +111,8 @@ def test_a_state_directory_of_somebody_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("state", ["-delete", "-stray", "-future"])
-def test_what_a_broker_has_set_aside(tmp_path: Path, state: str) -> None:
-    """F-12: the partition's former directory, or its coming one."""
+def test_directories_that_a_broker_renamed(tmp_path: Path, state: str) -> None:
+    """F-12: the partition's former directory, or its future one."""
     (tmp_path / f"orders-0.{'0a' * 16}{state}").mkdir()
     (tmp_path / "orders-0").mkdir()
     (tmp_path / f"orders-0.{'0a' * 16}{state}.txt").mkdir()
@@ -121,8 +121,8 @@ def test_what_a_broker_has_set_aside(tmp_path: Path, state: str) -> None:
     ]
 
 
-def test_what_was_moved_aside(tmp_path: Path) -> None:
-    """U-77: beside the log directory, also through a link, and where --to was; another file of the place is none."""
+def test_moved_partitions(tmp_path: Path) -> None:
+    """U-77: beside the log directory, also through a link, and at the place of --to; other files there are ignored."""
     logs, elsewhere = tmp_path / "disk" / "logs", tmp_path / "elsewhere"
     logs.mkdir(parents=True)
     (tmp_path / "link").symlink_to(logs)
@@ -148,7 +148,7 @@ def test_a_damaged_record_of_moves(tmp_path: Path) -> None:
     assert file.read_text() == "{"
 
 
-def test_what_a_killed_archive_run_left(tmp_path: Path, temporary: Path) -> None:
+def test_copies_of_a_killed_archive_run(tmp_path: Path, temporary: Path) -> None:
     """A copy of the partition, among temporary files or in Spark's own directory."""
     copied = temporary / f"{SCRATCH_PREFIX}x" / "logs" / "orders-0"
     copied.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Records taken apart for comparing are those that decoding gives."""
+"""Records parsed for a comparison equal the decoded ones."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_as_decoded(records: list[Record], codec: int, append_time: int | None, 
 
 
 def test_damage() -> None:
-    """Bytes that end early, or do not unpack, are not taken apart."""
+    """Truncated bytes, or those that do not decompress, are not parsed."""
     batch = encode_batch([Record(b"k", b"v")], record_count=2)
     assert tails_of(batch, parse_header(batch)) is None
     batch = encode_batch([Record(b"k", b"v")], codec=1, payload=b"no gzip")

@@ -1,4 +1,4 @@
-"""``verify`` has nothing to say about right logs: as Kafka wrote them, as Kafka cleaned them, as cleanerd did."""
+"""``verify`` reports nothing for right logs: written by Kafka, cleaned by Kafka, cleaned by cleanerd."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _make(judge: Judge, path: Path, segments: tuple[Segment, ...]) -> int:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -> None:
-    """Two rounds; keys, transaction indexes, snapshots and the copy from before agree (F-8, C-69, F-10, C-45)."""
+    """Two cleanings; keys, transaction indexes, snapshots and the copy from before agree (F-8, C-69, F-10, C-45)."""
     path = work / "logs" / str(NAME)
     segments = transactional_log(seed)
     end = _make(judge_43, path, segments)
@@ -70,7 +70,7 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
         first = segments[0].base if number == 0 else segments[-1].base // 2
         (cleaned,) = judge_43.clean(path, [Round(now_ms, first)], config=CONFIG)
         question = VerifyRequest(now_ms=now_ms, clean_below=cleaned.end_offset, against=before)
-        # A group's last batch may go (U-13): Kafka's own cleaner does not keep it.
+        # A group's last batch may be missing (U-13): Kafka's own cleaner does not keep it.
         assert _reported(verify_partition(path, question), but=("U-13",)) == []
         assert _reported(verify_partition(path, replace(question, against=None))) == []
         dropped += cleaned.messages_read - cleaned.messages_written
@@ -79,7 +79,7 @@ def test_transactions_cleaned_by_kafka(judge_43: Judge, work: Path, seed: int) -
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_cleaned_by_cleanerd(judge_43: Judge, work: Path, seed: int) -> None:
-    """The same of our own cleaning, with transactions: also the last batch of every segment is there (U-13)."""
+    """The same after a cleaning by cleanerd, with transactions: also the last batch of every segment exists (U-13)."""
     segments = transactional_log(seed)
     history = History(segments, config={**CONFIG, "segment.bytes": "1500"})
     _ours_is_right(judge_43, work, history, NOWS)
@@ -88,7 +88,7 @@ def test_cleaned_by_cleanerd(judge_43: Judge, work: Path, seed: int) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, 13))
 def test_random_histories(judge_43: Judge, work: Path, seed: int) -> None:
-    """Histories of the differential suite: far offsets, emptied batches, odd codecs, append time."""
+    """Histories of the differential suite: far offsets, emptied batches, unusual codecs, append time."""
     history = replace(random_history(seed), log_start_offset=0)
     _ours_is_right(judge_43, work, history, [turn.now_ms for turn in history.turns])
 

@@ -1,4 +1,4 @@
-"""``verify`` on topics under a strategy: what the real cleaner leaves is right, and every kind of wrong is found."""
+"""``verify`` on topics with a strategy: the real cleaner's result is right, and every kind of fault is found."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def rules_of(shape: Shape) -> KeyRules:
 
 
 class VerifiedWorld(World):
-    """Every round is verified against a copy from before it."""
+    """Every cleaning is verified against a copy from before it."""
 
     verified = 0
 
@@ -62,7 +62,7 @@ KEY_RULES = {"C-45", "C-45.2", "R280-9", "R534-6", "U-1", "U-14"}
 @pytest.mark.parametrize("strategy", ["header", "timestamp", "offset"])
 @pytest.mark.parametrize("mode", ["null", "flag", "header"])
 def test_a_cleaned_log_passes_verification(strategy: str, mode: str) -> None:
-    """U-28: another reading of the same rules, round by round."""
+    """U-28: another implementation of the same rules, cleaning by cleaning."""
     verified = 0
     for seed in range(14):
         shape = Shape(strategy, mode=mode, expires=seed % 2 == 0, guard="forever" if seed % 7 == 0 else "horizon")
@@ -126,5 +126,5 @@ OTHER = batch(rec("x", 1), at=1)
     ],
 )
 def test_rules(tmp_path: Path, before: bytes, after: bytes, rules: KeyRules, broken: list[str]) -> None:
-    """R280-4..R280-6, R87-1..R87-4, U-1, U-4: the same files are right by one reading and wrong by another."""
+    """R280-4..R280-6, R87-1..R87-4, U-1, U-4: the same files are right by one strategy and wrong by another."""
     assert verified(tmp_path, before, after, rules, end=2) == broken

@@ -1,4 +1,4 @@
-"""``cleanerd verify`` on what a crash leaves, and past a damage."""
+"""``cleanerd verify`` on the state after a crash, and after a damaged batch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_cut_tail_of_a_crash(scene: Scene) -> None:
 
 
 def test_torn_log(scene: Scene) -> None:
-    """U-32: what the broker cuts off, and the indexes that it makes anew, are no errors; what lies below is."""
+    """U-32: data that the broker truncates, and indexes that it rebuilds, are not errors; data below is."""
     (scene.log_dir / ".kafka_cleanshutdown").unlink()
     scene.file(7, ".txnindex").write_bytes(s.txn_index((9, 7, 8, 9), (9, 9, 11, 12)))
     for recovery_point, expected in ((16, Severity.ERROR), (10, Severity.WARNING), (0, Severity.WARNING)):
@@ -43,8 +43,8 @@ def struct_offset(offset: int) -> bytes:
     return offset.to_bytes(8, "big")
 
 
-def test_after_damage_goes_on(scene: Scene) -> None:
-    """One bad batch hides nothing of what comes after it: in its segment, and in the others."""
+def test_verify_continues_after_damage(scene: Scene) -> None:
+    """One bad batch hides no finding after it: in its segment, and in the others."""
     flipped = bytearray(s.SECOND_CLEANED)
     flipped[-1] ^= 1
     scene.put(0, bytes(flipped) + s.LAST_OF_7)

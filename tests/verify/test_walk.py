@@ -1,4 +1,4 @@
-"""The walk: every chunk edge gives the same, and damage is told once."""
+"""The walk: every chunk edge gives the same, and damage is reported once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_chunk_edges(tmp_path: Path, chunk_bytes: int) -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 100, 1 << 20])
 def test_ends(tmp_path: Path, chunk_bytes: int) -> None:
-    """A cut batch, a frame that says nothing, zeros: the walk ends there."""
+    """A truncated batch, an invalid frame, zeros: the walk ends there."""
     content = b"".join(BATCHES[:3])
     found, (cut,) = _walk(tmp_path / "log", content + BATCHES[3][:-1], chunk_bytes)
     assert (found, cut.position, cut.cut, cut.size_bytes) == ([0, 10, 20], len(content), True, 0)
@@ -71,7 +71,7 @@ def test_every_byte_is_read_about_once(tmp_path: Path, monkeypatch: pytest.Monke
         read.append(real(path, file, data, position))
         return read[-1]
 
-    monkeypatch.setattr(walk_module, "_read", counted)  # how much is read, no result shows
+    monkeypatch.setattr(walk_module, "_read", counted)  # the number of bytes read is not visible in any result
     found, damages = _walk(tmp_path / "log", content, 20 * len(good) + 9)
     assert (len(found), len(damages)) == (600 - 600 // every, 600 // every)
     assert sum(read) < 2 * len(content)
@@ -83,7 +83,7 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_hashes_of(tmp_path: Path) -> None:
-    """The hash of a key alone is the one that its records get."""
+    """The hash of a key alone equals that of its records."""
     path = tmp_path / "log"
     keys = [f"key-{row}" * (row % 40) for row in range(300)]
     content = keyed_batch(0, [(key, "v") for key in keys], codec=2)

@@ -1,1 +1,1 @@
-"""Tables of small logs for the duel: each row is a history and what has to happen in it."""
+"""Tables of small logs for the comparison: each row is a history and what must happen in it."""

@@ -1,4 +1,4 @@
-"""Rounds that begin in the middle of the log."""
+"""Cleanings that begin in the middle of the log."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ LOG = log(
     [batch(8, "b=2 f=1 f=2 b=3"), batch(12, "g=1 c=2 f=3 g=2")],
     [batch(16, "h=1 e=2 h=2 !=1")],
 )
-"""Duplicates inside every batch, and across them."""
+"""Duplicates inside every batch, and across batches."""
 
 
 def _from(name: str, offset: int, dropped: set[int]) -> Cell:
-    """``dropped`` is what follows from C-45.3: superseded by a *dirty* record; the rest of the clean part stays."""
+    """``dropped`` follows from C-45.3: superseded by a *dirty* record; the rest of the clean section stays."""
     return Cell(
         f"{name} ({offset})",
         History(LOG, turns=(Turn(NOW, first_dirty_offset=offset),)),

@@ -24,12 +24,12 @@ FAR = 2**63 - 1
 
 
 def _changes(rounds: int) -> Reason:
-    """Kafka itself changed something in so many rounds and then nothing any more."""
+    """Kafka itself changed the log in exactly that many cleanings, and then no more."""
     return lambda played: [changed(each) for each in played] == [row < rounds for row in range(ROUNDS)]
 
 
 def changed(outcome: Outcome) -> bool:
-    """Whether Kafka's batches are others now; where they lie does not matter."""
+    """Whether Kafka's batches differ; their segments do not matter."""
     before, after = (
         [replace(b, segment=0, position=0) for b in dump.batches] for dump in (outcome.before, outcome.after)
     )

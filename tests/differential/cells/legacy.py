@@ -1,4 +1,4 @@
-"""Cells with messages of v0 and v1: the words to write them down, one round each, and several."""
+"""Cells with messages of v0 and v1, for one cleaning and for several."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MAGICS: Final = (0, 1)
 RETENTION_MS = 60_000
 SHORT = {"delete.retention.ms": str(RETENTION_MS)}
 END = batch(900, "z=1")
-"""A batch of today at the end of the cleaned range, so that no v0 or v1 batch lies there (C-44)."""
+"""A v2 batch at the end of the cleaned range, so that no v0 or v1 batch is there (C-44)."""
 
 
 def drops(*offsets: int) -> Callable[[Sequence[Outcome]], bool]:
-    """Kafka took exactly these in the first round."""
+    """Kafka removed exactly these in the first cleaning."""
     return lambda rounds: rounds[0].dropped() == set(offsets)
 
 
 def changes(*offsets: int) -> Callable[[Sequence[Outcome]], bool]:
-    """Kafka took exactly these, and its cleaner wrote anew or left as it was what is v0 or v1."""
+    """Kafka removed exactly these, and its cleaner rebuilt the v0 and v1 batches, or kept them."""
     return lambda rounds: rounds[0].dropped() == set(offsets) and magics(rounds[0].before) - {2} != set()
 
 
@@ -38,7 +38,7 @@ def magics(dump: Dump) -> set[int]:
 
 
 def inner(messages: Sequence[tuple[int, bytes | None, bytes | None]], *magics: int, timestamp: int = T0) -> bytes:
-    """Messages with these stored offsets, keys and values; the magics in turn."""
+    """Messages with these stored offsets, keys and values, with the magics in turn."""
     return b"".join(
         encode_legacy(offset, key, value, magic=magics[row % len(magics)], timestamp=timestamp + row)
         for row, (offset, key, value) in enumerate(messages)
@@ -58,7 +58,7 @@ def mixed(
     append_time: bool = False,
     timestamp: int = T0,
 ) -> Cell:
-    """KAFKA-4298: a wrapper around messages of another magic, with or without one that goes."""
+    """KAFKA-4298: a wrapper with messages of another magic, with or without a removed one."""
     first = 0 if wrapper_magic == 1 else 10
     keys = (b"a", b"b", b"a" if goes else b"c")
     messages = [(first + row, key, b"%d" % row) for row, key in enumerate(keys)]
@@ -77,7 +77,7 @@ def mixed(
 
 
 def tombstones(name: str, magic: int, codec: Codec, *, clean_ms: int, own_ms: int, goes: bool) -> Cell:
-    """Segments: clean part with a known age, then one with a tombstone, then the dirty end (C-30, C-35)."""
+    """Segments: a clean section with a known age, then one with a tombstone, then the dirty end (C-30, C-35)."""
     segments = (
         Segment(0, (batch(0, "a=1 t1 b=1", magic=magic, codec=codec), batch(3, "q=1")), last_modified_ms=own_ms),
         Segment(10, (batch(10, "c=1"),), last_modified_ms=clean_ms),

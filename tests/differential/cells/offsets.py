@@ -1,4 +1,4 @@
-"""Gaps between offsets, offsets that are far apart, and limits of size."""
+"""Gaps between offsets, offsets far apart, and size limits."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ WIDE = Batch((text(0, "a=1"), text(REACH, "a=2")))
 
 
 def dropped(*offsets: int) -> Reason:
-    """These records went in the first round, and no others."""
+    """Exactly these records were removed in the first cleaning."""
     return lambda rounds: rounds[0].dropped() == set(offsets)
 
 
 def gone(*bases: int) -> Reason:
-    """Of these batches nothing is left after the first round."""
+    """These batches were removed completely in the first cleaning."""
     return lambda rounds: set(bases) <= rounds[0].gone()
 
 
@@ -152,7 +152,7 @@ EMPTY = [
 
 
 def _end(name: str, *segments: Sequence[Batch]) -> Cell:
-    """The last batch of the round stays without its records; the round after takes it (C-39.2)."""
+    """The last batch of the cleaning stays without its records; the next cleaning removes it (C-39.2)."""
     sealed = log(*segments)[:-1]
     base = sealed[-1].batches[-1].base
     end = log(*segments)[-1].base
@@ -178,13 +178,13 @@ END = [
 
 
 def _several(rounds: Sequence[Outcome]) -> bool:
-    """Kafka dropped records, and several entries of its indexes lie over what is left."""
+    """Kafka removed records, and its indexes have several entries for the rest."""
     after = rounds[0].after
     return bool(rounds[0].dropped()) and len(after.batches) > 3
 
 
 def _entries(rounds: Sequence[Outcome]) -> bool:
-    """Kafka's new segments have entries in both indexes, and ours were compared with them."""
+    """Kafka's new segments have entries in both indexes, and cleanerd's were compared with them."""
     segments = rounds[0].after.segments
     return (
         _several(rounds)

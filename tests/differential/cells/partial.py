@@ -1,4 +1,4 @@
-"""Rounds that end early."""
+"""Cleanings that end early."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DATA = (
 
 
 def _early(name: str, keys: int, end: int, *segments: list[Batch], first_dirty: int | None = None) -> Cell:
-    """One round that the full map ends at ``end``, and one that does the rest."""
+    """One cleaning that the full map ends at ``end``, and one that does the rest."""
     return Cell(
         f"{name}: {keys} keys, up to {end}",
         History(log(*segments), turns=(Turn(NOW, first_dirty_offset=first_dirty, map_keys=keys), Turn(NOW + 1))),
@@ -23,7 +23,7 @@ def _early(name: str, keys: int, end: int, *segments: list[Batch], first_dirty: 
 
 
 def _steps(name: str, keys: int, rounds: int, *segments: list[Batch]) -> Cell:
-    """The same small map round after round until all is clean."""
+    """Repeated cleanings with the same small map until all is clean."""
     turns = tuple(Turn(NOW + row, map_keys=keys) for row in range(rounds))
     return Cell(
         f"{name}, {keys} keys a round",

@@ -1,4 +1,4 @@
-"""Producers' last sequences and the batches that keep them."""
+"""Producers' last sequences and the batches that preserve them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Some cells of every table, for the releases that do not judge all of them."""
+"""Some cells of every table, for the releases that do not run all of them."""
 
 from __future__ import annotations
 

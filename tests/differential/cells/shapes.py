@@ -77,10 +77,10 @@ def shape_of(codec: Codec, size: str, keys: str, stamps: str) -> Cell:
             turns=(
                 Turn(NOW, segments=3),
                 Turn(NOW + DAY_MS - 1),
-                # The tombstones of the first round may go, those of the second may not yet.
+                # the first cleaning's tombstones may be removed, those of the second not yet
                 Turn(NOW + DAY_MS, from_start=True),
             ),
-            # Kafka reads in smaller pieces than a batch of the largest size, and so do we.
+            # Kafka reads in smaller pieces than a batch of the largest size, and so does cleanerd
             chunk_bytes=1 << 14,
             io_buffer_bytes=1 << 15,
         ),
@@ -89,7 +89,7 @@ def shape_of(codec: Codec, size: str, keys: str, stamps: str) -> Cell:
 
 
 def _rebuilt(codec: Codec, size: str, stamps: str) -> Callable[[Sequence[Outcome]], bool]:
-    """Kafka wrote batches with fewer records than before, and they have the codec; 1 record: they went."""
+    """Kafka wrote batches with fewer records than before, with the codec; with 1 record per batch they were removed."""
 
     def reason(outcomes: Sequence[Outcome]) -> bool:
         first = outcomes[0]
@@ -103,7 +103,7 @@ def _rebuilt(codec: Codec, size: str, stamps: str) -> Callable[[Sequence[Outcome
 
 
 LARGE = ("few keys", "nearly all different")
-"""The keys that batches of 1 MiB have."""
+"""the keys in the case of 1 MiB batches"""
 
 
 KINDS = [kind for kind in product(get_args(Codec), SIZES, KEYS) if kind[1] != "1 MiB" or kind[2] in LARGE]

@@ -1,4 +1,4 @@
-"""Tombstones and their horizons."""
+"""Tombstones and their delete horizons."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAIN = (Turn(NOW), Turn(NOW + RETENTION_MS - 1, from_start=True), Turn(NOW + RE
 
 
 def _at_the_horizon(name: str, *batches: Batch, tombstone: int) -> Cell:
-    """Kept at horizon - 1, gone at the horizon."""
+    """Kept at horizon - 1, removed at the horizon."""
     return Cell(
         name,
         History(log(batches), turns=AGAIN, config=SHORT),
@@ -35,7 +35,7 @@ def _at_the_horizon(name: str, *batches: Batch, tombstone: int) -> Cell:
 
 
 def _preset(name: str, horizon: int, *, goes: bool) -> Cell:
-    """A horizon from an earlier cleaning: it is the clock against it that counts, not retention."""
+    """A horizon from an earlier cleaning: the clock decides against it, not retention."""
     return Cell(
         name,
         History(log([batch(0, "a=1 b c", delete_horizon=horizon), batch(3, "d=1 a=2")]), config=SHORT),
