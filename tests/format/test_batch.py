@@ -38,7 +38,7 @@ def test_example_a() -> None:
     )
 
 
-def test_structured_dtype_says_the_same() -> None:
+def test_structured_dtype_agrees() -> None:
     """F-2: 61 bytes, one table, two ways to read it."""
     assert HEADER.itemsize == HEADER_BYTES == 61
     for example in (A, B, D, E):
@@ -129,7 +129,7 @@ def test_bad_headers(data: bytes, position: int, problem: str) -> None:
 
 
 def test_position_inside_a_buffer() -> None:
-    """The position in an error is that in the file: origin plus place in the buffer."""
+    """The position in an error is that in the file: origin plus position in the buffer."""
     data = A + with_field(E, 57, ">i", -1)
     assert parse_header(data, 0, origin=5000).base_offset == 100
     with pytest.raises(CorruptionError, match=f"at byte {5000 + 96 + 57}:"):
@@ -147,7 +147,7 @@ def test_crc_of_the_examples(example: bytes) -> None:
 
 
 def test_crc_covers_attributes_to_the_end_only() -> None:
-    """F-2: offset, leader epoch and magic can change without it, anything else cannot."""
+    """F-2: offset, leader epoch and magic can change without it, no other field can."""
     moved = with_field(with_field(A, 0, ">q", 7), 12, ">i", 99)
     check_crc(moved, parse_header(moved))
     for at in (21, len(A) - 1):
@@ -170,7 +170,7 @@ def test_garbage(data: bytes, position: int) -> None:
     st.integers(-(2**63), 2**63 - 1),
 )
 def test_round_trip(offset: int, delta: int, attributes: int, timestamp: int) -> None:
-    """Extremes of the fields come through."""
+    """Extreme values of the fields survive."""
     data = batch(
         offset,
         [record(0, None, None)],

@@ -28,7 +28,7 @@ def test_round_trip(entries: dict[TopicPartition, int]) -> None:
 
 @given(ENTRIES, TOPICS, st.integers(0, 3))
 def test_one_partition_of_many(entries: dict[TopicPartition, int], topic: str, partition: int) -> None:
-    """F-11: asked for one, the file says what it says of it among all; a name that ends another one is not that."""
+    """F-11: a query for one partition returns the same as the whole file; a name that ends in another one differs."""
     data = write_offset_checkpoint(entries)
     for place in (*entries, TopicPartition(topic, partition), TopicPartition(f"x{topic}", partition)):
         assert offset_in_checkpoint(data, "f", place) == entries.get(place)
@@ -48,7 +48,7 @@ def test_one_partition_of_many(entries: dict[TopicPartition, int], topic: str, p
     ],
 )
 def test_one_partition_however_it_is_written(data: bytes, expected: int | None) -> None:
-    """F-11: what Kafka would not write, and reads, is read by the strict way for one partition too."""
+    """F-11: lines that Kafka reads but would not write are also read by the strict way for one partition."""
     place = TopicPartition("a", 1)
     assert offset_in_checkpoint(data, "f", place) == read_offset_checkpoint(data, "f").get(place) == expected
 
@@ -74,7 +74,7 @@ def test_the_written_form() -> None:
     [
         (b"", {}),  # the broker creates the file empty
         (b"0\n0\n", {}),
-        (b"0\n", {}),  # a version alone is taken for an empty file
+        (b"0\n", {}),  # a version alone counts as an empty file
         (b"0\n0", {}),
         (b"0\n1\na 0 5", {TopicPartition("a", 0): 5}),  # the last line's end may be missing
         (b"0\r\n1\r\na 0 5\r\n", {TopicPartition("a", 0): 5}),
@@ -84,7 +84,7 @@ def test_the_written_form() -> None:
         (b"0\n2\na 0 5\na 0 6\n", {TopicPartition("a", 0): 6}),
     ],
 )
-def test_what_kafka_accepts(data: bytes, expected: dict[TopicPartition, int]) -> None:
+def test_files_that_kafka_accepts(data: bytes, expected: dict[TopicPartition, int]) -> None:
     """F-11."""
     assert read_offset_checkpoint(data, "f") == expected
 
@@ -97,27 +97,27 @@ def test_what_kafka_accepts(data: bytes, expected: dict[TopicPartition, int]) ->
         (b" 0\n0\n", 1, 0),
         (b"x\n0\n", 1, 0),
         (b"0\nx\n", 2, 2),
-        (b"0\n2\na 0 5\n", 2, 2),  # fewer than announced
-        (b"0\n0\na 0 5\n", 2, 2),  # more than announced
+        (b"0\n2\na 0 5\n", 2, 2),  # fewer entries than the count
+        (b"0\n0\na 0 5\n", 2, 2),  # more entries than the count
         (b"0\n-1\n", 2, 2),
         (b"0\n1\na 0\n", 3, 4),
         (b"0\n1\na 0 5 6\n", 3, 4),
         (b"0\n2\na 0 5 6\n7 8\n", 3, 4),  # as many words as two entries have
-        (b"0\n1\na 0 5\nb x\n", 4, 10),  # one entry, as announced, and another line
+        (b"0\n1\na 0 5\nb x\n", 4, 10),  # one entry, as counted, and another line
         (b"0\n2\na 0 9223372036854775808\na 0 5\n", 3, 4),  # a later line does not hide it
-        (b"0\n1\n a 0 5\n", 3, 4),  # white space in front is a field of its own
-        (b"0\n1\na\xc2\xa00 5\n", 3, 4),  # a no-break space separates nothing
+        (b"0\n1\n a 0 5\n", 3, 4),  # leading white space is a field of its own
+        (b"0\n1\na\xc2\xa00 5\n", 3, 4),  # a no-break space is not a separator
         (b"0\n2\na 0 5\n\n", 4, 10),
         (b"0\n2\n\xc3\xa4 0 5\nb 0 x\n", 4, 11),  # positions are bytes, not characters
         (b"0\n1\na -1 5\n", 3, 4),
         (b"0\n1\na 2147483648 5\n", 3, 4),
         (b"0\n1\na 0 9223372036854775808\n", 3, 4),
         (b"0\n1\na 0 -9223372036854775809\n", 3, 4),
-        (b"0\n1\na 0 1_0\n", 3, 4),  # Python would take it
+        (b"0\n1\na 0 1_0\n", 3, 4),  # Python would accept it
         (b"0\n1\na 0 \xd9\xa5\n", 3, 4),
     ],
 )
-def test_what_kafka_refuses(data: bytes, line: int, position: int) -> None:
+def test_files_that_kafka_refuses(data: bytes, line: int, position: int) -> None:
     """F-11: refused, and the message names file, line and byte."""
     with pytest.raises(CorruptionError, match=rf"^the-file at byte {position}: line {line}: ") as caught:
         read_offset_checkpoint(data, "the-file")
@@ -143,7 +143,7 @@ def test_bad_leader_epochs(data: bytes) -> None:
 
 @given(st.binary(max_size=100) | st.text("0123 \n\ta-", max_size=60).map(str.encode))
 def test_garbage(data: bytes) -> None:
-    """Whatever the bytes are: an answer or a CorruptionError."""
+    """Whatever the bytes are: a result or a CorruptionError."""
     for read in (read_offset_checkpoint, read_epoch_checkpoint):
         error = refusal(read, data, "f")
         assert error is None or error.where == "f"

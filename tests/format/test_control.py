@@ -69,7 +69,7 @@ def test_example_e() -> None:
     ],
 )
 def test_types(kind: int, value: bytes | None, name: str, fields: dict[str, object]) -> None:
-    """F-2.7, each type; an unknown one is no error."""
+    """F-2.7, each type; an unknown one is not an error."""
     decoded = read_control(control(kind, value))
     assert (decoded.name, decoded.fields) == (name, fields)
 

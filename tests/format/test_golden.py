@@ -1,4 +1,4 @@
-"""Files that real brokers (3.9.2 and 4.3.1) wrote; ``golden/README.md`` says how they were made."""
+"""Files that real brokers (3.9.2 and 4.3.1) wrote; see ``golden/README.md``."""
 
 import json
 import re
@@ -105,7 +105,7 @@ def test_indexes(release: str) -> None:
     ("release", "last_offsets"),
     [
         ("kafka-3.9.2", [5, 11, 17, 23, 29, 34]),
-        # 4.3.1 bumps the epoch with every transaction, and the marker's new epoch forgets the last data offset.
+        # 4.3.1 bumps the epoch with every transaction, and the marker's new epoch clears the last data offset
         ("kafka-4.3.1", [-1, 5, 11, 17, 23, 29]),
     ],
 )
@@ -145,7 +145,7 @@ def test_checkpoints(release: str) -> None:
     ],
 )
 def test_identities(release: str, topic_id: str, directory_id: str) -> None:
-    """F-5, F-11: the topic id is the one that the broker's admin API gave."""
+    """F-5, F-11: the topic id is the one that the broker's admin API returned."""
     directory = GOLDEN / release
     found = read_partition_metadata((directory / "orders-0" / "partition.metadata").read_bytes(), "f")
     assert uuid_to_base64(found) == topic_id
@@ -157,7 +157,7 @@ def test_identities(release: str, topic_id: str, directory_id: str) -> None:
 
 @release
 def test_metadata_records_as_kafka_dumps_them(release: str) -> None:
-    """Type by type what Kafka's DumpLogSegments printed for the same files."""
+    """The same as the output of Kafka's DumpLogSegments for these files, type by type."""
     expected = json.loads((GOLDEN / release / "dump-log-segments.json").read_text())
     for path in sorted((GOLDEN / release / "__cluster_metadata-0").iterdir()):
         if path.suffix not in {".log", ".checkpoint"}:

@@ -54,11 +54,11 @@ def test_empty(read: Callable[[bytes], np.ndarray]) -> None:
 
 
 def test_zero_tail_of_a_preallocated_index() -> None:
-    """F-6/7.2: the file of an active segment is as long as it may become."""
+    """F-6/7.2: the file of an active segment has its maximum size."""
     assert read_offset_index(offsets((5, 100), (9, 256)) + bytes(8000)).tolist() == [(5, 100), (9, 256)]
     assert read_time_index(times((7, 5)) + bytes(12000)).tolist() == [(7, 5)]
     assert len(read_offset_index(bytes(10485760))) == 0
-    # Low bytes that are zero are no tail.
+    # low bytes that are zero are not a tail
     assert read_offset_index(offsets((256, 65536)) + bytes(8)).tolist() == [(256, 65536)]
 
 
@@ -69,7 +69,7 @@ def test_zero_tail_of_a_preallocated_index() -> None:
         (OFFSET + b"\0", 8, "9 bytes are not a multiple"),
         (offsets((5, 100), (5, 200)), 8, "entry 1: the offset does not rise"),
         (offsets((5, 100), (9, 200), (7, 300)), 16, "entry 2: the offset does not rise"),
-        (offsets((5, 100), (0, 0), (9, 300)), 8, "entry 1"),  # a hole is no tail
+        (offsets((5, 100), (0, 0), (9, 300)), 8, "entry 1"),  # a hole is not a tail
         (offsets((5, 100), (9, 100)), 8, "entry 1: the position does not rise"),
         (offsets((-1, 100)), 0, "entry 0: a negative offset"),
         (offsets((1, -100)), 0, "entry 0: a negative position"),
@@ -105,7 +105,7 @@ def test_time_index_offsets_may_repeat() -> None:
 
 
 def test_zero_is_a_value() -> None:
-    """Offset 0 and time 0 are legal; only an entry of nothing but zeros is padding."""
+    """Offset 0 and time 0 are valid; only an entry of all zeros is padding."""
     assert read_time_index(times((0, 5), (7, 5))).tolist() == [(0, 5), (7, 5)]
     assert read_time_index(times((7, 0))).tolist() == [(7, 0)]
     assert read_offset_index(offsets((0, 9))).tolist() == [(0, 9)]
@@ -139,7 +139,7 @@ def test_bad_txn_index(data: bytes, position: int, problem: str) -> None:
         read_txn_index(data, "f")
 
 
-def test_txn_last_stable_offset_is_not_judged() -> None:
+def test_txn_last_stable_offset_is_not_checked() -> None:
     """U-12: followers write values that are too high, and then lower ones."""
     assert len(read_txn_index(txns((0, 0, 1, 10, 20, 900), (0, 0, 1, 30, 40, 41)))) == 2
 

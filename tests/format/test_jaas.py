@@ -1,4 +1,4 @@
-"""``sasl.jaas.config`` as Kafka's own ``JaasConfig`` reads it (4.3.1 was asked for each row of the tables)."""
+"""``sasl.jaas.config`` as Kafka's own ``JaasConfig`` reads it (each row was run in 4.3.1)."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_as_kafka_reads_it(text: str, options: dict[str, str]) -> None:
         (f"{MODULE} required username=a;;", "no login module"),
     ],
 )
-def test_what_kafka_does_not_take(text: str, message: str) -> None:
-    """A wrong entry is told without a word of it: it may be the password."""
+def test_entries_that_kafka_refuses(text: str, message: str) -> None:
+    """The error for a wrong entry contains none of its text, which may be the password."""
     with pytest.raises(ValueError, match=message) as raised:
         read_jaas(text)
     assert "hunter2" not in str(raised.value)

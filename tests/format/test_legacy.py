@@ -76,7 +76,7 @@ def test_append_time_is_the_wrappers() -> None:
 
 
 def test_append_time_is_not_that_of_magic_0_inside() -> None:
-    """F-3.1, KAFKA-4298: to a consumer such a message has no time, whatever is around it."""
+    """F-3.1, KAFKA-4298: for a consumer such a message has no time, whatever its wrapper."""
     inner = message(0, 1, b"a", b"1", timestamp=5) + message(1, 0, b"b", b"2")
     assert [each.timestamp for each in records(wrapper(9, 1, inner, attributes=9, timestamp=777))] == [777, -1]
 
@@ -89,7 +89,7 @@ def test_a_cut_inner_message_ends_silently() -> None:
 
 @pytest.mark.parametrize("magic", [3, -1])
 def test_of_a_cut_inner_message_only_the_size_is_read(magic: int) -> None:
-    """F-3.1: as in Kafka, which reads no further than that it is cut; a size below the smallest is damage."""
+    """F-3.1: Kafka also stops reading once it knows that it is truncated; a size below the smallest is damage."""
     cut = message(1, 1, b"b", b"2")[:-1]
     cut = cut[:16] + struct.pack(">b", magic) + cut[17:]
     assert [each.key for each in records(wrapper(9, 1, message(0, 1, b"a", b"1") + cut))] == [b"a"]
@@ -99,7 +99,7 @@ def test_of_a_cut_inner_message_only_the_size_is_read(magic: int) -> None:
 
 @pytest.mark.parametrize("checksum", [0x1A, 0x82])
 def test_lz4_of_magic_0_has_a_wrong_header_checksum(checksum: int) -> None:
-    """F-4, KAFKA-3160: magic 0 frames carry 0x1A where 0x82 is right; both are read."""
+    """F-4, KAFKA-3160: magic 0 frames have 0x1A instead of the right 0x82; both are read."""
     inner = message(3, 0, b"a", b"1")
     frame = struct.pack("<IBBBI", 0x184D2204, 0x60, 0x40, checksum, len(inner) | 1 << 31) + inner + bytes(4)
     assert records(message(3, 0, None, frame, attributes=3))[0].key == b"a"

@@ -75,11 +75,11 @@ def broker(version: int) -> bytes:
     ids=str,
 )
 def test_records(value: bytes, expected: MetadataRecord) -> None:
-    """Frame version, api key, version, fields, tagged fields; what is not known is passed over."""
+    """Frame version, api key, version, fields, tagged fields; unknown ones are skipped."""
     assert read_metadata_record(value) == expected
 
 
-# What Kafka 4.3.1's own serialiser (MetadataRecordSerde) wrote; names, reasons and log directories are tagged fields.
+# Written by Kafka 4.3.1's own serializer (MetadataRecordSerde); names, reasons and log directories are tagged fields.
 FROM_KAFKA = [
     (
         "01170001000404776879",
@@ -163,7 +163,7 @@ FROM_KAFKA = [
 
 @pytest.mark.parametrize(("hexadecimal", "expected"), FROM_KAFKA)
 def test_records_from_kafkas_serialiser(hexadecimal: str, expected: MetadataRecord) -> None:
-    """Every layout, every version of it; cut anywhere it is damaged."""
+    """Every layout in every version; truncated anywhere it is damaged."""
     value = bytes.fromhex(hexadecimal)
     assert read_metadata_record(value) == expected
     for size in range(len(value)):
@@ -172,19 +172,19 @@ def test_records_from_kafkas_serialiser(hexadecimal: str, expected: MetadataReco
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 def test_register_broker(version: int) -> None:
-    """Version 1 and 2 added a flag each, in different places."""
+    """Versions 1 and 2 added one flag each, in different places."""
     expected = RegisterBrokerRecord(7, ID, 99, {"metadata.version": (1, 21)})
     assert read_metadata_record(broker(version)) == expected
 
 
-def test_a_newer_registration_is_passed_over() -> None:
-    """It only informs, so a version that nobody has checked must not stop a cleaning."""
+def test_a_newer_registration_is_skipped() -> None:
+    """It is only informative, so an unknown version must not stop a cleaning."""
     assert read_metadata_record(metadata(0, b"new", version=5)) == OtherRecord(0, 5)
 
 
 @pytest.mark.parametrize("api_key", [key for key, layout in LAYOUTS.items() if layout.essential])
-def test_newer_versions_of_what_matters_are_refused(api_key: int) -> None:
-    """Nothing is guessed about topics and settings."""
+def test_newer_versions_of_relevant_records_are_refused(api_key: int) -> None:
+    """No guesses about topics and settings."""
     with pytest.raises(UnsupportedLogError, match=f"^f: {RECORD_NAMES[api_key]} version 1 is not known, only up to 0"):
         read_metadata_record(metadata(api_key, b"new", version=1), where="f")
 
@@ -202,8 +202,8 @@ def test_newer_versions_of_what_matters_are_refused(api_key: int) -> None:
         "cleanup.policy\n",
     ],
 )
-def test_values_outside_the_allow_list_are_gone(key: str) -> None:
-    """U-24: only listed keys, letter by letter; the value is not even kept."""
+def test_values_outside_the_allow_list_are_dropped(key: str) -> None:
+    """U-24: only listed keys, by exact name; other values are not even kept."""
     record = read_metadata_record(config(4, "1", key, "hunter2"))
     assert record == ConfigRecord(4, "1", key, HIDDEN)
     assert "hunter2" not in repr(record)
@@ -211,7 +211,7 @@ def test_values_outside_the_allow_list_are_gone(key: str) -> None:
     assert record.hidden
 
 
-def test_taking_back_a_hidden_setting_shows() -> None:
+def test_the_removal_of_a_hidden_setting_is_visible() -> None:
     assert read_metadata_record(config(4, "1", "sasl.jaas.config", None)) == ConfigRecord(
         4, "1", "sasl.jaas.config", None
     )
@@ -249,7 +249,7 @@ def test_corrupt(value: bytes | None, problem: str) -> None:
 
 @given(st.integers(0, 30), st.binary(max_size=60), st.binary(max_size=6))
 def test_garbage(api_key: int, fields: bytes, tags: bytes) -> None:
-    """An answer or a CorruptionError, quickly."""
+    """A result or a CorruptionError, quickly."""
     refusal(read_metadata_record, metadata(api_key, fields, tags=tags))
 
 

@@ -32,7 +32,7 @@ from cleanerd.format.names import (
         ("00000000000000000042.checkpoint", None),
         ("00000000000000000042-0000000001.checkpoint", None),
         ("x0000000000000000042.log", None),
-        ("\u0660" * 20 + ".log", None),  # digits, but not ours
+        ("\u0660" * 20 + ".log", None),  # digits, but not ASCII ones
         ("00000000000000000042.log\n", None),
     ],
 )
@@ -60,7 +60,7 @@ def test_file_name_of_no_offset(base: int) -> None:
         ("x" * 250 + "-0", None),
         ("orders-2147483647", TopicPartition("orders", 2147483647)),
         ("orders-2147483648", None),
-        ("orders-01", None),  # would be looked for as orders-1
+        ("orders-01", None),  # would be looked up as orders-1
         ("orders", None),
         ("-0", None),
         ("..-0", None),
@@ -72,7 +72,7 @@ def test_file_name_of_no_offset(base: int) -> None:
     ],
 )
 def test_partition_directories(name: str, expected: TopicPartition | None) -> None:
-    """F-5: only current logs, whose name comes back from ``str``."""
+    """F-5: only current logs, whose name ``str`` reproduces."""
     assert parse_topic_partition_dir(name) == expected
     assert expected is None or str(expected) == name
 
@@ -94,7 +94,7 @@ def test_partitions_sort_by_number() -> None:
     ],
 )
 def test_kraft_snapshot_names(name: str, expected: tuple[int, int] | None) -> None:
-    """U-23: an unfinished (``.part``) or deleted snapshot is none."""
+    """U-23: an unfinished (``.part``) or deleted snapshot does not count."""
     assert parse_checkpoint_name(name) == expected
 
 
@@ -112,6 +112,6 @@ def test_uuid_round_trip(value: uuid.UUID) -> None:
     "text", ["", "pdKHRcctQIympM3a3lPms", "pdKHRcctQIympM3a3lPm+Q", "pdKHRcctQIym pM3a3lPmsQ", "x" * 23]
 )
 def test_malformed_uuid(text: str) -> None:
-    """``+`` and blanks would be dropped silently by a lenient base64 decoder."""
+    """A lenient base64 decoder would silently drop ``+`` and blanks."""
     with pytest.raises(ValueError, match="not a base64 UUID"):
         uuid_from_base64(text)

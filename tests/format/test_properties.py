@@ -11,18 +11,18 @@ from tests.support.format_bytes import refusal
 # Every expectation was checked against java.util.Properties of JDK 17.
 CASES = [
     (b"a=b", {"a": "b"}),
-    (b"a = b \n", {"a": "b "}),  # blanks at the end belong to the value
+    (b"a = b \n", {"a": "b "}),  # trailing blanks belong to the value
     (b"a:b\nc d\ne\n", {"a": "b", "c": "d", "e": ""}),
     (b"a = : b", {"a": ": b"}),
     (b"a  :  b", {"a": "b"}),
     (b"# c\n! d\n  # e\n\n \t\f\n", {}),
     (b"#x\\\na=1", {"a": "1"}),  # a comment is never continued
     (b"a=1\\\n   2\\\r\n\t3\n", {"a": "123"}),
-    (b"a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),  # an even number of backslashes continues nothing
+    (b"a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),  # an even number of backslashes is not a continuation
     (b"a=1\\", {"a": "1"}),
     (b"a=1\\\n\nb=2", {"a": "1", "b": "2"}),  # continued by an empty line
     (b"a=1\\\n#2", {"a": "1#2"}),
-    (b"\\\n#a=1\nb=2", {"b": "2"}),  # nothing collected yet: a comment after all
+    (b"\\\n#a=1\nb=2", {"b": "2"}),  # no logical line has begun, so it is a comment
     (b"a\\=b\\:c\\ d=e", {"a=b:c d": "e"}),
     (b"a=\\t\\n\\r\\f\\q\\\\", {"a": "\t\n\r\fq\\"}),
     (b"a=\\u0041\\u00e4", {"a": "Aä"}),
@@ -53,4 +53,4 @@ def test_bad_unicode_escape(data: bytes) -> None:
 def test_garbage(data: bytes) -> None:
     if refusal(read_properties, data, "f") is None:
         properties = read_properties(data)
-        " ".join([*properties, *properties.values()]).encode("utf-8")  # no lone surrogate gets out
+        " ".join([*properties, *properties.values()]).encode("utf-8")  # no lone surrogate is returned

@@ -42,8 +42,8 @@ def test_example_d_is_empty() -> None:
     assert records_of(D, limit_bytes=LIMIT) == []
 
 
-def test_empty_batch_that_still_names_a_codec() -> None:
-    """Nothing is there to unpack."""
+def test_empty_batch_with_a_codec() -> None:
+    """There is nothing to decompress."""
     assert records_of(batch(0, [], attributes=0)[:], limit_bytes=0) == []
     data = batch(5, [])
     header_only = data[:21] + struct.pack(">h", 4) + data[23:]
@@ -63,7 +63,7 @@ def test_timestamps_wrap_like_a_long() -> None:
 
 
 def test_gzip() -> None:
-    """F-2: the records are one compressed stream, the count is not in it."""
+    """F-2: the records are one compressed stream, without the count."""
     rows = [record(at, b"k%d" % at, b"v" * 100) for at in range(50)]
     plain, packed = batch(7, rows), batch(7, rows, attributes=1)
     assert len(packed) < len(plain) / 4
@@ -71,7 +71,7 @@ def test_gzip() -> None:
 
 
 def test_null_empty_and_raw_header_keys() -> None:
-    """F-2.3: null is not empty; header keys that are no UTF-8 stay the bytes they are."""
+    """F-2.3: null is not empty; header keys that are not UTF-8 keep their bytes."""
     headers = ((b"\xff\xfe", None), (b"", b""))
     data = batch(0, [record(0, None, b"", headers=headers, attributes=0x20)])
     assert records_of(data, limit_bytes=LIMIT) == [Record(0, 0, None, b"", headers, 0x20)]
@@ -140,13 +140,13 @@ GOOD = record(0, b"k", b"v")
     ids=label,
 )
 def test_corrupt(data: bytes, position: int, problem: str) -> None:
-    """F-2.3: exact use of each record's length and of the payload; every error has its byte."""
+    """F-2.3: exact use of every record's length and of the payload; every error has its byte."""
     with pytest.raises(CorruptionError, match=rf"^f at byte {position}: .*{problem}"):
         records_of(data, limit_bytes=LIMIT, where="f", position=1000)
 
 
 def test_corrupt_inside_compressed_data() -> None:
-    """The byte in the unpacked records is in the message, the batch is the position."""
+    """The message has the byte in the decompressed records, the error's position is the batch."""
     data = batch(0, [GOOD, varint(50)], attributes=1)
     with pytest.raises(CorruptionError, match=r"^f at byte 1000: 50 bytes announced, 0 left \(byte 10 of the unpacked"):
         records_of(data, limit_bytes=LIMIT, where="f", position=1000)
@@ -159,7 +159,7 @@ def test_damaged_compressed_data() -> None:
 
 
 def test_limit() -> None:
-    """A small batch must not unpack to more than the caller allows."""
+    """A small batch must not decompress to more than the caller allows."""
     data = batch(0, [record(0, None, bytes(1_000_000))], attributes=1)
     assert len(data) < 2000
     assert len(records_of(data, limit_bytes=1_000_100)) == 1
@@ -174,7 +174,7 @@ def test_largest_offset() -> None:
 
 @given(st.sampled_from(sorted(EXAMPLES)), st.data())
 def test_damaged_examples(name: str, data: st.DataObject) -> None:
-    """One changed byte: an answer or a CorruptionError, CRC looked at or not."""
+    """One changed byte: a result or a CorruptionError, CRC checked or not."""
     example = EXAMPLES[name]
     at = data.draw(st.integers(0, len(example) - 1))
     damaged = example[:at] + bytes([data.draw(st.integers(0, 255))]) + example[at + 1 :]
@@ -184,7 +184,7 @@ def test_damaged_examples(name: str, data: st.DataObject) -> None:
 
 @given(st.binary(max_size=60), st.integers(0, 255), st.integers(-1, 2**31 - 1))
 def test_garbage_payload(payload: bytes, attributes: int, count: int) -> None:
-    """Whatever stands behind a sound header."""
+    """Any bytes after a valid header."""
     data = batch(0, [], attributes=attributes & ~7, count=count)
     data = (
         data[:8]

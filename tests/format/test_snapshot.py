@@ -23,7 +23,7 @@ def sealed(body: bytes, version: int = 1) -> bytes:
 
 
 def test_worked_example() -> None:
-    """F-13 H, F-10: 10 bytes and 46 for each producer."""
+    """F-13 H, F-10: 10 bytes plus 46 per producer."""
     entries = read_snapshot(EXAMPLE, "f")
     assert SNAPSHOT_ENTRY.itemsize == 46
     assert entries.tolist() == [(4000, 1, 14, 204, 4, 1700000000100, 7, -1)]
@@ -62,7 +62,7 @@ def test_round_trip(rows: list[tuple[int, ...]]) -> None:
     ids=label,
 )
 def test_corrupt(data: bytes, position: int, problem: str) -> None:
-    """F-10: other versions, a wrong CRC, a count that does not fit."""
+    """F-10: other versions, a wrong CRC, a count that does not match."""
     with pytest.raises(CorruptionError, match=f"^f at byte {position}: .*{problem}"):
         read_snapshot(data, "f")
 

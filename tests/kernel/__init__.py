@@ -1,1 +1,1 @@
-"""Tests of the compiled kernel, mostly against its pure-Python twin."""
+"""Tests of the compiled kernel, mostly compared with its pure-Python reference."""

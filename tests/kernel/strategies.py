@@ -1,4 +1,4 @@
-"""Random logs for the kernel's tests, and the comparison of a call with its twin."""
+"""Random logs for the kernel's tests, and the comparison of a call with its reference."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ SMALLEST_MAP_BYTES = 72 << 10
 
 
 def array(data: bytes) -> NDArray[np.uint8]:
-    """Bytes as the kernel takes them."""
+    """The kernel's type for bytes."""
     return np.frombuffer(data, np.uint8)
 
 
 def bitmap(bits: list[bool]) -> NDArray[np.uint64]:
-    """Bits one by one as words, without a bit to spare beyond the last word."""
+    """Bits as words, with only zeros after the last one in the last word."""
     padded = bits + [False] * (-len(bits) % 64)
     return np.packbits(np.array(padded, bool), bitorder="little").view("<u8").astype(np.uint64)
 
@@ -70,7 +70,7 @@ def records(draw: st.DrawFn, *, most: int = 6) -> list[Record]:
 
 @st.composite
 def control_records(draw: st.DrawFn) -> list[Record]:
-    """A control batch's one record (F-2.7), now and then with another behind it; none in an emptied batch.
+    """A control batch's one record (F-2.7), sometimes with another after it; none in an emptied batch.
 
     Every one of them has a control key: a rewrite may leave the second one alone in its batch.
     """
@@ -133,7 +133,7 @@ def legacy(draw: st.DrawFn, base_offset: int = 0) -> bytes:
 
 @st.composite
 def log(draw: st.DrawFn, *, most: int = 4) -> bytes:
-    """Batches one behind the other, a few of them legacy."""
+    """Consecutive batches, a few of them legacy."""
     base, pieces = draw(st.sampled_from([0, 7, 2**40])), []
     for _ in range(draw(st.integers(0, most))):
         if draw(st.integers(0, 3)) == 0:
@@ -145,14 +145,14 @@ def log(draw: st.DrawFn, *, most: int = 4) -> bytes:
 
 
 def header_options() -> st.SearchStrategy[dict[str, Any]]:
-    """Options of ``decode_chunk`` about headers, by names that :func:`records` uses."""
+    """Options of ``decode_chunk`` about headers, with names that :func:`records` uses."""
     names = st.sampled_from([None, b"v", b"v", b"t", b"", b"vv"])
     encodings = st.sampled_from(["long", "varlong"])
     return st.fixed_dictionaries({"version_header": names, "version_encoding": encodings, "tombstone_header": names})
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, Any]:
-    """(result, None), or (None, what was raised in a form that the kernel and its twin share)."""
+    """(result, None), or (None, the exception in a form that is equal for the kernel and its reference)."""
     try:
         return call(), None
     except (_kernel.CorruptLogError, CorruptError) as error:

@@ -22,7 +22,7 @@ def _first_record(counts: list[int]) -> np.ndarray[tuple[int], np.dtype[np.uint3
 @settings(deadline=None)
 @given(_COUNTS, st.data())
 def test_popcount_by_batch(counts: list[int], draw: st.DataObject) -> None:
-    """Set bits of each batch; bits behind the last record do not count."""
+    """Set bits of every batch; bits after the last record do not count."""
     total = sum(counts)
     bits = draw.draw(st.lists(st.booleans(), min_size=total, max_size=total))
     words = bitmap(bits + [True] * draw.draw(st.integers(0, 70)))
@@ -61,7 +61,7 @@ def test_store_bits(before: list[bool], first: int, values: list[bool]) -> None:
 
 
 def test_store_bits_needs_a_writable_array() -> None:
-    """A result of the kernel that is read-only stays as it is."""
+    """A read-only result of the kernel is not changed."""
     words = np.zeros(2, np.uint64)
     words.flags.writeable = False
     with pytest.raises(TypeError):
@@ -69,7 +69,7 @@ def test_store_bits_needs_a_writable_array() -> None:
 
 
 def test_callers_mistakes() -> None:
-    """Tables that do not rise, bitmaps that do not reach."""
+    """Descending tables, and bitmaps that are too short."""
     words = np.zeros(2, np.uint64)
     for first_record, reason in (([0, 5, 4], "is not ascending"), ([], "empty"), ([0, 129], "have fewer than")):
         with pytest.raises(ValueError, match=reason):

@@ -1,4 +1,4 @@
-"""The border between Python and the kernel: arrays in and out, the GIL, errors."""
+"""The boundary between Python and the kernel: arrays in both directions, the GIL, errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _results() -> list[tuple[str, Any]]:
 
 
 def test_columns_are_read_only() -> None:
-    """All of them: nobody can change what another reader sees."""
+    """All columns: no reader can change another reader's data."""
     columns = _results()
     assert len(columns) == 17 + 5 + 8
     for name, column in columns:
@@ -41,13 +41,13 @@ def test_columns_are_read_only() -> None:
 
 
 def test_columns_outlive_their_table() -> None:
-    """A column keeps its own memory, not the chunk."""
+    """A column keeps its own memory alive, not the chunk."""
     offset = _kernel.decode_chunk(array(ONE), 0).records.offset
     assert offset.tolist() == [5, 6]
 
 
 def test_columns_are_not_copied() -> None:
-    """Asking twice gives the same array."""
+    """A second access returns the same array."""
     records = _kernel.decode_chunk(array(ONE), 0).records
     assert records.offset is records.offset
 
@@ -70,7 +70,7 @@ def test_any_buffer(source: Any) -> None:
     ],
 )
 def test_wrong_arrays_are_a_type_error(data: Any) -> None:
-    """Never a CorruptLogError: that is about the log."""
+    """Never a CorruptLogError, which is about the log."""
     for call in (
         lambda: _kernel.decode_chunk(data, 0),
         lambda: _kernel.scan_headers(data, 0),
@@ -91,14 +91,14 @@ def test_hash_key_has_16_bytes() -> None:
 
 
 def test_errors_are_exceptions() -> None:
-    """A worker's ``except Exception`` sees them; neither is a ValueError, which is the caller's mistake."""
+    """A worker's ``except Exception`` catches them; neither is a ValueError, which means a wrong call."""
     for error in (_kernel.CorruptLogError, _kernel.KernelBugError):
         assert issubclass(error, Exception)
         assert not issubclass(error, ValueError)
         assert error.__module__ == "cleanerd._kernel"
 
 
-def test_an_error_reads_well() -> None:
+def test_an_error_has_reason_and_place() -> None:
     """One line with the reason and the place."""
     damaged = bytearray(ONE)
     damaged[-1] ^= 1
@@ -112,9 +112,9 @@ def test_an_error_reads_well() -> None:
 
 
 def test_the_gil_is_released() -> None:
-    """Another thread goes on while a long call runs; of one that kept the GIL it would see the first and last moment.
+    """Another thread runs during a long call; if the call kept the GIL, that thread would run only before and after it.
 
-    Asked until the other thread had a core at the same time, which on a busy machine takes some calls.
+    Repeated until the other thread had a core at the same time, which on a busy machine takes some calls.
     """
     data = array(encode_batch([Record(value=bytes(60 << 20))], codec=1))
     ticks: list[float] = []
@@ -141,7 +141,7 @@ def test_the_gil_is_released() -> None:
 
 
 def test_threads_do_not_disturb_each_other() -> None:
-    """Codec contexts belong to a thread; the same chunk decodes the same everywhere."""
+    """Codec contexts belong to a thread; the same chunk decodes identically everywhere."""
     data = array(b"".join(keyed_batch(i * 10, [(f"k{i}", "v" * i)] * 5, codec=i % 5) for i in range(200)))
     expected = _kernel.decode_chunk(data, 0, hash_key=HASH_KEY).records.key_hash.tolist()
     wrong: list[int] = []
@@ -159,7 +159,7 @@ def test_threads_do_not_disturb_each_other() -> None:
 
 
 def test_build_info() -> None:
-    """What belongs into a bug report, and nothing of this machine."""
+    """The facts for a bug report, without data of this machine."""
     info = _kernel.build_info()
     assert {"version", "target", "profile", "zstd", "lz4_flex", "flate2", "snap", "crc32c", "siphasher"} <= set(info)
     assert not any("/" in value for value in info.values())

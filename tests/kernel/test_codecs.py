@@ -1,4 +1,4 @@
-"""compress and decompress against unpackers in plain Python (F-4)."""
+"""compress and decompress compared with decompressors in plain Python (F-4)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DATA = st.one_of(
 @settings(max_examples=60, deadline=None)
 @given(_DATA, st.sampled_from(CODECS))
 def test_round_trip(data: bytes, codec: int) -> None:
-    """What the kernel packs, a decoder that shares no line with it unpacks (zstd: the kernel itself)."""
+    """An independent decoder decompresses the kernel's output (zstd: the kernel itself)."""
     packed = _kernel.compress(codec, data)
     assert _kernel.decompress(codec, packed, len(data)) == data
     if codec != 4:
@@ -34,8 +34,8 @@ def test_round_trip(data: bytes, codec: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(_DATA, st.sampled_from([1, 2, 3]), st.data())
-def test_damage_is_seen_alike(data: bytes, codec: int, draw: st.DataObject) -> None:
-    """C-57: damaged bytes are refused, or give the same as elsewhere."""
+def test_damage_is_decoded_like_the_reference(data: bytes, codec: int, draw: st.DataObject) -> None:
+    """C-57: damaged bytes are refused, or give the same as with the other decoder."""
     packed = bytearray(_kernel.compress(codec, data))
     packed[draw.draw(st.integers(0, len(packed) - 1))] = draw.draw(st.integers(0, 255))
     damaged = bytes(packed[: draw.draw(st.integers(max(0, len(packed) - 3), len(packed)))])
@@ -55,7 +55,7 @@ def test_damage_is_seen_alike(data: bytes, codec: int, draw: st.DataObject) -> N
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_bombs_are_refused(codec: int) -> None:
-    """F-4: the limit holds exactly."""
+    """F-4: the limit is exact."""
     packed = _kernel.compress(codec, bytes(8 << 20))
     assert len(packed) < 600_000
     assert _kernel.decompress(codec, packed, 8 << 20) == bytes(8 << 20)
@@ -76,7 +76,7 @@ def test_gzip_of_others() -> None:
 
 
 def test_kafkas_example_g() -> None:
-    """F-13 G: the gzip payload of a wrapper, 68 bytes unpacked."""
+    """F-13 G: the gzip payload of a wrapper, 68 bytes decompressed."""
     packed = bytes.fromhex(
         "1f8b08000000000000006360800309f19e299d8c400663497b5e0348843111441842e599406a267ebe3807ae8619c44802"
         "11460001e51ba648000000"
@@ -85,7 +85,7 @@ def test_kafkas_example_g() -> None:
 
 
 def test_snappy_framed_bare_and_concatenated() -> None:
-    """F-4: xerial framing as Kafka writes it, one bare block as others do, streams one behind the other."""
+    """F-4: xerial framing as Kafka writes it, one bare block as other clients do, concatenated streams."""
     framed = _kernel.compress(2, b"hello " * 20)
     assert framed.startswith(bytes.fromhex("82534e4150505900 00000001 00000001"))
     (length,) = struct.unpack_from(">i", framed, 16)
@@ -125,7 +125,7 @@ def test_lz4_frame() -> None:
 
 
 def test_codecs_that_do_not_exist() -> None:
-    """The caller's mistake, and no other."""
+    """Always a wrong call."""
     for codec in (-1, 5, 2**40):
         with pytest.raises(ValueError, match="unknown codec"):
             _kernel.compress(codec, b"")

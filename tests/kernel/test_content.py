@@ -1,4 +1,4 @@
-"""``content_digest`` and ``read_contents``: what a record says, by its fields and not by its bytes in the file."""
+"""``content_digest`` and ``read_contents``: a record's content by its fields, not by its bytes in the file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def fields(offsets: NDArray[np.int32], data: NDArray[np.uint8], null: NDArray[np
 @settings(max_examples=200, deadline=None)
 @given(_LOGS, st.data())
 def test_contents(log: list[tuple[list[Record], int]], data: st.DataObject) -> None:
-    """F-2.3: of the records that were asked for everything comes out, in Arrow's layout; against plain Python."""
+    """F-2.3: all fields of the requested records, in Arrow's layout; compared with plain Python."""
     content, base, expected = b"", 0, []
     for records, codec in log:
         content += encode_batch(records, base_offset=base, codec=codec)
@@ -75,7 +75,7 @@ def test_contents(log: list[tuple[list[Record], int]], data: st.DataObject) -> N
 @settings(max_examples=200, deadline=None)
 @given(_LOGS)
 def test_digests(log: list[tuple[list[Record], int]]) -> None:
-    """Equal exactly where the content is, whatever the batches are; rows and attributes are decode_chunk's."""
+    """Equal exactly if the content is, whatever the batches; rows and attributes are decode_chunk's."""
     single, base, contents = b"", 0, []
     together = b""
     for records, codec in log:
@@ -109,7 +109,7 @@ def test_append_time_counts() -> None:
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_legacy(magic: int) -> None:
-    """A message of v0 or v1, wrapped or not, says the same as the v2 record that a cleaner makes of it (C-53)."""
+    """A message of v0 or v1, wrapped or not, has the same content as its conversion to v2 by a cleaner (C-53)."""
     timestamp = 7 if magic else -1
     alone = encode_legacy(3, b"k", b"v", magic=magic, timestamp=timestamp)
     inner = encode_legacy(0 if magic else 3, b"k", b"v", magic=magic, timestamp=timestamp)
@@ -131,13 +131,13 @@ def test_size_is_that_of_the_record() -> None:
 
 
 def test_control_records_have_rows() -> None:
-    """The rows are decode_chunk's, so that columns of both go together."""
+    """The rows are decode_chunk's, so that columns of both match."""
     data = encode_marker(4, commit=True, producer_id=1, timestamp=0)
     assert len(digest(data)) == len(_kernel.decode_chunk(array(data), 0).records) == 1
 
 
 def test_errors() -> None:
-    """Checksums count unless told otherwise; the caller's mistakes are ValueErrors."""
+    """Checksums are checked by default; wrong calls raise ValueError."""
     data = bytearray(encode_batch([Record(b"k", b"value")]))
     data[-3] ^= 1
     with pytest.raises(_kernel.CorruptLogError, match="CRC"):
@@ -154,7 +154,7 @@ def test_errors() -> None:
 
 
 def test_columns_are_read_only() -> None:
-    """Nobody can change what another reader sees."""
+    """No reader can change another reader's data."""
     data = array(encode_batch([Record(b"k", b"v", headers=((b"h", b"x"),))]))
     tables = (
         _kernel.content_digest(data, 0, hash_key=HASH_KEY),

@@ -1,4 +1,4 @@
-"""decode_chunk and scan_headers against their twins, and what they refuse."""
+"""decode_chunk and scan_headers compared with their references, and their refusals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cleanerd import _kernel
 from tests.kernel.strategies import HASH_KEY, array, header_options, log, outcome
-from tests.support import reference_kernel as twin
+from tests.support import reference_kernel as reference
 from tests.support.logs import (
     Record,
     encode_batch,
@@ -37,7 +37,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def assert_same_batches(batches: Batches, expected: twin.Batches) -> None:
+def assert_same_batches(batches: Batches, expected: reference.Batches) -> None:
     for name, dtype in COLUMNS.items():
         column = getattr(batches, name)
         assert column.dtype == dtype, name
@@ -49,7 +49,7 @@ def assert_same_batches(batches: Batches, expected: twin.Batches) -> None:
     )
 
 
-def assert_same_chunk(chunk: Chunk, expected: twin.Chunk) -> None:
+def assert_same_chunk(chunk: Chunk, expected: reference.Chunk) -> None:
     assert_same_batches(chunk.batches, expected.batches)
     assert (chunk.consumed, chunk.needed) == (chunk.batches.consumed, chunk.batches.needed)
     for name in ("offset", "timestamp", "key_hash", "flags", "version"):
@@ -59,7 +59,7 @@ def assert_same_chunk(chunk: Chunk, expected: twin.Chunk) -> None:
 
 def _check(data: bytes, **options: Any) -> None:
     chunk, error = outcome(lambda: _kernel.decode_chunk(array(data), 1000, **options))
-    expected, expected_error = outcome(lambda: twin.decode_chunk(data, 1000, **options))
+    expected, expected_error = outcome(lambda: reference.decode_chunk(data, 1000, **options))
     assert error == expected_error
     if error is None:
         assert_same_chunk(chunk, expected)
@@ -68,7 +68,7 @@ def _check(data: bytes, **options: Any) -> None:
 @settings(deadline=None)
 @given(log(), st.sampled_from([None, HASH_KEY]), header_options())
 def test_decode_equals_the_reference(data: bytes, hash_key: bytes | None, headers: dict[str, Any]) -> None:
-    """F-1, F-2, R280-5, R280-6, R87-2, R87-4: every column of every batch and record, whatever is asked of headers."""
+    """F-1, F-2, R280-5, R280-6, R87-2, R87-4: every column of every batch and record, with all header options."""
     _check(data, hash_key=hash_key)
     _check(data, hash_key=hash_key, **headers)
 
@@ -76,11 +76,11 @@ def test_decode_equals_the_reference(data: bytes, hash_key: bytes | None, header
 @settings(deadline=None)
 @given(log(), st.data())
 def test_a_cut_ends_the_chunk(data: bytes, draw: st.DataObject) -> None:
-    """F-1: whole batches are read, and ``needed`` says what the next one takes."""
+    """F-1: whole batches are read, and ``needed`` is the size of the next one."""
     cut = data[: draw.draw(st.integers(0, len(data)))]
     _check(cut)
     table = _kernel.scan_headers(array(cut), 7)
-    assert_same_batches(table, twin.scan_headers(cut, 7))
+    assert_same_batches(table, reference.scan_headers(cut, 7))
     if table.needed:
         assert table.consumed + table.needed > len(cut)
 
@@ -88,7 +88,7 @@ def test_a_cut_ends_the_chunk(data: bytes, draw: st.DataObject) -> None:
 @settings(deadline=None)
 @given(log(), st.data())
 def test_one_damaged_byte(data: bytes, draw: st.DataObject) -> None:
-    """C-57: the same verdict as the twin, at the same place, with and without the CRC."""
+    """C-57: the same error as the reference, at the same place, with and without the CRC."""
     if data:
         place = draw.draw(st.integers(0, len(data) - 1))
         damaged = bytearray(data)
@@ -96,7 +96,7 @@ def test_one_damaged_byte(data: bytes, draw: st.DataObject) -> None:
         for verify_crc in (True, False):
             _check(bytes(damaged), verify_crc=verify_crc, max_unpacked=100_000)
         scan, error = outcome(lambda: _kernel.scan_headers(array(bytes(damaged)), 0, verify_crc=True))
-        expected, expected_error = outcome(lambda: twin.scan_headers(bytes(damaged), 0, verify_crc=True))
+        expected, expected_error = outcome(lambda: reference.scan_headers(bytes(damaged), 0, verify_crc=True))
         assert error == expected_error
         if error is None:
             assert_same_batches(scan, expected)
@@ -105,7 +105,7 @@ def test_one_damaged_byte(data: bytes, draw: st.DataObject) -> None:
 @settings(deadline=None)
 @given(log(most=1), header_options(), st.data())
 def test_damaged_records_behind_a_good_crc(data: bytes, headers: dict[str, Any], draw: st.DataObject) -> None:
-    """F-2.3: the record parser itself, with nothing in front of it to notice; the same whoever asks for headers."""
+    """F-2.3: the record parser itself, without an earlier check; the same with and without header options."""
     if len(data) > 61 and data[16] == 2:
         damaged = bytearray(data)
         for _ in range(draw.draw(st.integers(1, 3))):
@@ -117,7 +117,7 @@ def test_damaged_records_behind_a_good_crc(data: bytes, headers: dict[str, Any],
 @settings(deadline=None)
 @given(st.binary(max_size=150))
 def test_garbage(data: bytes) -> None:
-    """C-57: any bytes at all give a table or a CorruptLogError."""
+    """C-57: any bytes give a table or a CorruptLogError."""
     _check(data)
     _check(struct.pack(">qiibI", 5, len(data) + 5, 0, 2, 0) + data, verify_crc=False)
 
@@ -157,7 +157,7 @@ def test_control_type(data: bytes, expected: int) -> None:
     ],
 )
 def test_damaged_control_batches(data: bytes, record: int, says: str) -> None:
-    """F-2.7, C-57: refused by both calls, at the right place, behind a batch that is fine."""
+    """F-2.7, C-57: refused by both calls, at the right place, after a valid batch."""
     good = keyed_batch(0, [("a", "1")])
     for call in (_kernel.scan_headers, _kernel.decode_chunk):
         with pytest.raises(_kernel.CorruptLogError, match=says) as raised:
@@ -211,7 +211,7 @@ def _at(*deltas: int) -> bytes:
 
 @pytest.mark.parametrize("deltas", [(0, 0), (1, 0), (-1,), (0, 11), (3, 2, 7), (0, 1, 1)])
 def test_record_offsets_that_do_not_rise(deltas: tuple[int, ...]) -> None:
-    """U-45: brokers store such batches; the row says so, and no other row does."""
+    """U-45: brokers store such batches; this row has the flag, and no other row."""
     good = keyed_batch(3, [("k", "v")])
     chunk = _kernel.decode_chunk(array(good + _batch(_at(*deltas), len(deltas)) + good), 0)
     assert chunk.batches.unordered.tolist() == [1]
@@ -221,7 +221,7 @@ def test_record_offsets_that_do_not_rise(deltas: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("length", [-1, -2, -(2**31)])
 def test_a_negative_length_is_null(length: int) -> None:
-    """F-2.3: of keys, values and values of headers, as Kafka reads them; kept as it is in a rebuilt batch."""
+    """F-2.3: of keys, values and values of headers, as Kafka reads them; kept unchanged in a rebuilt batch."""
     null = varint(length)
     body = b"\x00\x00\x00" + varint(1) + b"k" + null + varint(1) + varint(1) + b"h" + null
     chunk = _kernel.decode_chunk(array(_batch(_record(body) + AT_ONE, 2)), 0, version_header=b"h")
@@ -256,7 +256,7 @@ def _patched(at: int, patch: bytes) -> bytes:
     ],
 )
 def test_bad_batches(data: bytes, reason: str) -> None:
-    """F-1, C-57: the batch is named by its place and base offset."""
+    """F-1, C-57: the error has the batch's position and base offset."""
     with pytest.raises(_kernel.CorruptLogError, match=reason) as caught:
         _kernel.decode_chunk(array(bytes(0) + data), 77)
     (base_offset,) = struct.unpack_from(">q", data)
@@ -264,7 +264,7 @@ def test_bad_batches(data: bytes, reason: str) -> None:
 
 
 def test_a_bad_size_shows_before_the_batch_is_whole() -> None:
-    """F-1: the verdict does not depend on where the chunk ends."""
+    """F-1: the error does not depend on where the chunk ends."""
     for data in (_patched(8, struct.pack(">i", 3))[:12], _patched(16, b"\x07")[:17]):
         with pytest.raises(_kernel.CorruptLogError):
             _kernel.scan_headers(array(data), 0)
@@ -273,7 +273,7 @@ def test_a_bad_size_shows_before_the_batch_is_whole() -> None:
 
 
 def test_a_scan_sees_the_frame_of_legacy_batches() -> None:
-    """F-1, F-3: magic 0 and 1 side by side with v2; a scan unpacks nothing, so a wrapper ends where it begins."""
+    """F-1, F-3: magic 0 and 1 side by side with v2; a scan decompresses nothing, so a wrapper has a single row."""
     wrapper = encode_wrapper(8, encode_legacy(0, b"a", b"1") + encode_legacy(2, b"b", b"2"), timestamp=77)
     data = encode_legacy(4, b"k", b"v", magic=0, attributes=0xF8) + wrapper + keyed_batch(9, [("k", "v")])
     scan = _kernel.scan_headers(array(data), 0, verify_crc=True)
@@ -289,7 +289,7 @@ def test_a_scan_sees_the_frame_of_legacy_batches() -> None:
 
 
 def test_max_unpacked_is_per_batch() -> None:
-    """The limit is on what one compressed batch unpacks to; a batch that is not compressed does not unpack."""
+    """The limit is for one decompressed batch; uncompressed batches have none."""
     packed = encode_batch([Record(value=bytes(50_000))], codec=4)
     assert len(_kernel.decode_chunk(array(packed * 1), 0, max_unpacked=51_000).records) == 1
     with pytest.raises(_kernel.CorruptLogError, match="more than 50000 bytes"):
@@ -307,7 +307,7 @@ def _many(batches: int, records: int) -> bytes:
 
 @pytest.mark.slow
 def test_stops_early_when_there_are_many_records() -> None:
-    """Between batches; the rest is for the next call, and nothing is needed."""
+    """Between batches; the rest is for the next call, and ``needed`` is 0."""
     data = _many(4, 500_000)
     chunk = _kernel.decode_chunk(array(data), 0, verify_crc=False)
     assert (len(chunk.records), len(chunk.batches), chunk.needed) == (1_500_000, 3, 0)
@@ -323,7 +323,7 @@ def test_stops_early_when_there_is_much_to_unpack() -> None:
 
 
 def test_hashes_are_siphash_of_the_key() -> None:
-    """SipHash-1-3-128 under the plan's key; null keys hash to (0, 0), empty keys do not."""
+    """SipHash-1-3-128 with the plan's key; null keys hash to (0, 0), empty keys do not."""
     keys = [b"", b"a", b"x" * 7, b"x" * 8, b"x" * 300, None]
     data = encode_batch([Record(key=key) for key in keys])
     hashes = _kernel.decode_chunk(array(data), 0, hash_key=HASH_KEY).records.key_hash.tolist()
@@ -335,7 +335,7 @@ def test_hashes_are_siphash_of_the_key() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(-3, 2**33))
 def test_positions_have_32_bits(position: int) -> None:
-    """Columns of positions are u32; what does not fit is the caller's mistake."""
+    """Columns of positions are u32; a larger position is a wrong call."""
     data = keyed_batch(0, [("k", "v")])
     if 0 <= position <= 2**32 - 1 - len(data):
         assert _kernel.scan_headers(array(data), position).position.tolist() == [position]

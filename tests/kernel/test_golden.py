@@ -63,7 +63,7 @@ def test_example_a_decodes() -> None:
 
 
 def test_example_b_sets_a_horizon() -> None:
-    """F-13 B, F-2.2: the horizon takes the place of the base timestamp, and every delta follows."""
+    """F-13 B, F-2.2: the horizon replaces the base timestamp, and every delta follows."""
     assert _rewrite(A, [False, True, True], [_kernel.ACTION_REBUILD | _kernel.ACTION_SET_HORIZON], T + 86_400_000) == B
 
 
@@ -73,7 +73,7 @@ def test_example_b_still_has_its_timestamps() -> None:
 
 
 def test_example_c_moves_the_base_timestamp() -> None:
-    """F-13 C, C-52: to the first survivor."""
+    """F-13 C, C-52: to the first retained record."""
     assert _rewrite(A, [False, False, True], [_kernel.ACTION_REBUILD]) == C
 
 
@@ -99,13 +99,13 @@ def test_example_d_is_what_is_left_of_an_emptied_batch() -> None:
 
 
 def test_example_e_is_copied() -> None:
-    """F-13 E, C-51: a commit marker goes through as it is."""
+    """F-13 E, C-51: a commit marker is copied unchanged."""
     assert _rewrite(E, [True], [_kernel.ACTION_COPY]) == E
     assert _rewrite(E, [True], [_kernel.ACTION_REBUILD]) == E
 
 
 def test_a_set_horizon_stays() -> None:
-    """C-49, F-2.2: a horizon once set stays, whatever new one is offered, and leaves with the records (F-2.5)."""
+    """C-49, F-2.2: a horizon once set stays, also if a new one is given, and disappears with the records (F-2.5)."""
     only_k1 = _rewrite(B, [False, True], [_kernel.ACTION_REBUILD | _kernel.ACTION_SET_HORIZON], T)
     header = _kernel.scan_headers(array(only_k1), 0)
     assert (header.attributes[0], header.base_timestamp[0]) == (0x40, T + 86_400_000)
@@ -122,11 +122,11 @@ def test_crc() -> None:
 
 
 def test_crc_of_batches_is_the_crc_of_their_bytes() -> None:
-    """Large batches by the CRC that they carry, small ones and the cut end by their bytes: the same value."""
+    """Large batches use their stored CRC, small ones and the truncated end their bytes: the same value."""
     batches = [keyed_batch(10 * row, [("k", "v" * size)]) for row, size in enumerate((5, 3_000, 1, 70_000))]
     data = b"".join(batches) + batches[1][:-7]
     for seed in (0, 1, 0xFFFFFFFF):
         assert _kernel.crc32c_of_batches(array(data), seed) == _kernel.crc32c(array(data), seed)
     front = bytearray(data)
-    front[len(batches[0]) + 3] ^= 1  # the base offset: no batch's CRC covers it
+    front[len(batches[0]) + 3] ^= 1  # the base offset, which no batch's CRC covers
     assert _kernel.crc32c_of_batches(array(bytes(front))) == _kernel.crc32c(array(bytes(front)))

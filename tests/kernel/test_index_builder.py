@@ -1,4 +1,4 @@
-"""IndexBuilder against its twin, and rule by rule."""
+"""IndexBuilder compared with its reference, and rule by rule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cleanerd import _kernel
 from cleanerd._kernel import IndexBuilder, Written
 from tests.kernel.strategies import array, outcome
-from tests.support import reference_kernel as twin
+from tests.support import reference_kernel as reference
 from tests.support.logs import Record, encode_batch
 
 
@@ -59,7 +59,7 @@ def test_index_builder_equals_the_reference(
 ) -> None:
     """F-6/7.1 per batch, over several chunks, with maxima and refusals; finish changes nothing."""
     real = IndexBuilder(base, interval, max_offset_entries=most_offsets, max_time_entries=most_times)
-    model = twin.IndexBuilder(base, interval, max_offset_entries=most_offsets, max_time_entries=most_times)
+    model = reference.IndexBuilder(base, interval, max_offset_entries=most_offsets, max_time_entries=most_times)
     offset = base - 1
     for chunk in chunks:
         batches = []
@@ -79,7 +79,7 @@ def test_the_first_batch_never_has_an_entry() -> None:
     builder = IndexBuilder(100, 100, max_offset_entries=9, max_time_entries=9)
     builder.append(_written([(100, 100, 5), (100, 101, 5), (100, 102, 5), (100, 103, 4)]))
     offsets, times = builder.finish()
-    # 100 bytes are not more than 100; 200 are, in front of the third batch, and then the count starts again.
+    # 100 bytes are not more than 100; 200 are, before the third batch, and then the count starts again
     assert _offsets(offsets) == [(2, 200)]
     assert _times(times) == [(5, 0)]
 
@@ -93,7 +93,7 @@ def test_an_entry_names_the_batch_that_begins_there() -> None:
 
 
 def test_the_time_entry_is_the_earliest_batch_with_the_maximum() -> None:
-    """F-7: the last offset of that batch; an equal timestamp is passed over; -1 never makes an entry."""
+    """F-7: the last offset of that batch; an equal timestamp is skipped; -1 never makes an entry."""
     builder = IndexBuilder(0, 0, max_offset_entries=9, max_time_entries=9)
     builder.append(_written([(100, 0, -1), (100, 1, -1), (100, 2, 8), (100, 3, 8), (100, 4, 2)]))
     assert _times(builder.finish()[1]) == [(8, 2)]
@@ -103,7 +103,7 @@ def test_the_time_entry_is_the_earliest_batch_with_the_maximum() -> None:
 
 
 def test_the_last_place_is_for_the_closing_entry() -> None:
-    """F-7: full one entry early, the closing entry is tried all the same. T-36: what is over the maxima is left out."""
+    """F-7: full one entry early, the closing entry is still added. T-36: entries beyond the maxima are omitted."""
     builder = IndexBuilder(0, 0, max_offset_entries=2, max_time_entries=3)
     builder.append(_written([(100, offset, 10 + offset) for offset in range(6)]))
     offsets, times = builder.finish()
@@ -120,7 +120,7 @@ def test_an_empty_segment() -> None:
 
 
 def test_offsets_out_of_reach() -> None:
-    """C-67: relative offsets have 31 bits; nothing of a refused call is kept."""
+    """C-67: relative offsets have 31 bits; a refused call changes nothing."""
     builder = IndexBuilder(1000, 0, max_offset_entries=9, max_time_entries=9)
     for last in (999, 1000 + 2**31):
         with pytest.raises(ValueError, match="is not within"):

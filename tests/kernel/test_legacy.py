@@ -1,4 +1,4 @@
-"""Batches of magic 0 and 1: what is read, what is refused, and what they are turned into (F-3)."""
+"""Batches of magic 0 and 1: reading, refusals, and conversion (F-3)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_wrappers(codec: int) -> None:
 
 
 def test_append_time_bit_of_magic_0() -> None:
-    """F-3: it has no timestamp type; the other upper bits mean nothing in either magic."""
+    """F-3: it has no timestamp type; the other upper bits have no meaning in either magic."""
     wrapper = encode_wrapper(52, _three(1, 50), magic=0, append_time=True)
     assert [timestamp for _, timestamp, _ in _rows(wrapper)] == [T + 5, T + 9, T + 7]
     message = encode_legacy(3, b"k", b"v", attributes=0xF0)
@@ -75,19 +75,19 @@ def test_append_time_bit_of_magic_0() -> None:
 
 
 def test_wrapper_at_offset_0() -> None:
-    """F-3.1: offset 0 says nothing, so offsets inside count from 0."""
+    """F-3.1: offset 0 means unknown, so offsets inside count from 0."""
     assert _rows(encode_wrapper(0, encode_legacy(0, b"k", b"v"))) == [(0, -1, 3)]
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, 20, 35])
 def test_a_cut_message_ends_a_wrapper(cut: int) -> None:
-    """F-3.1: in silence, as 3.9 and 4.3 do (tests/differential)."""
+    """F-3.1: silently, as in 3.9 and 4.3 (tests/differential)."""
     inner = _three(1) + encode_legacy(3, b"cut", b"off", timestamp=T)[:cut]
     assert len(_rows(encode_wrapper(52, inner))) == 3
 
 
 def test_lz4_checksum_of_magic_0() -> None:
-    """F-4, KAFKA-3160: magic 0 has 0x1a and nobody looks; magic 1 has 0x82 and that is checked."""
+    """F-4, KAFKA-3160: magic 0 has an unchecked 0x1a; magic 1 has 0x82, which is checked."""
     inner = _three(1)
     packed = _kernel.compress(LZ4, inner)
     old = packed[:6] + b"\x1a" + packed[7:]
@@ -103,7 +103,7 @@ def test_lz4_checksum_of_magic_0() -> None:
 
 
 def test_rows_of_another_magic() -> None:
-    """KAFKA-4298: the rows of wrappers that hold some."""
+    """KAFKA-4298: the rows of wrappers with such messages."""
     mixed = encode_wrapper(61, encode_legacy(0, b"a", b"1", magic=0) + encode_legacy(1, b"b", b"1"))
     data = _v1(1) + mixed + keyed_batch(70, [("k", "v")]) + encode_wrapper(80, encode_legacy(80, b"a", b"1"), magic=0)
     assert _kernel.decode_chunk(array(data), 0).batches.mixed_magic.tolist() == [1, 3]
@@ -158,7 +158,7 @@ def _raw_wrapper(value: bytes | None, codec: int = 1, magic: int = 1) -> bytes:
     ],
 )
 def test_refused(data: bytes, record: int, reason: str) -> None:
-    """F-3.1, C-54, C-57: the batch is named by its place and the offset in its frame."""
+    """F-3.1, C-54, C-57: the error has the batch's position and the offset in its frame."""
     good = keyed_batch(3, [("k", "v")])
     with pytest.raises(_kernel.CorruptLogError, match=reason) as caught:
         _kernel.decode_chunk(array(good + data), 100)
@@ -179,7 +179,7 @@ def test_checksums_are_not_checked_unless_requested() -> None:
 
 
 def test_a_bomb_is_refused() -> None:
-    """``max_unpacked`` holds for wrappers too."""
+    """``max_unpacked`` applies to wrappers too."""
     bomb = encode_wrapper(0, encode_legacy(0, b"k", bytes(1 << 20)))
     with pytest.raises(_kernel.CorruptLogError, match="more than 100000"):
         _kernel.decode_chunk(array(bomb), 0, max_unpacked=100_000)
@@ -216,7 +216,7 @@ def test_rebuilt_of_one_magic(magic: int) -> None:
     written = _rewrite(data, [True] * 3, ACTION_REBUILD)
     assert _kernel.decode_chunk(written.data, 0).batches.mixed_magic.tolist() == []
     assert _rows(written.data.tobytes()) == [(50 + row, -1, 3) for row in range(3)]
-    assert written.max_timestamp.tolist() == [-1], "what is read of the batch, and what its indexes go by"
+    assert written.max_timestamp.tolist() == [-1], "the batch's columns, which its indexes use"
 
 
 def test_converted() -> None:
@@ -250,7 +250,7 @@ def test_a_negative_horizon_sets_no_bit() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("packed", [False, True])
 def test_emptied(packed: bool, magic: int, convert: bool) -> None:
-    """U-13: an empty v2 batch in its place, whatever the profile."""
+    """U-13: an empty v2 batch replaces it, whatever the profile."""
     message = encode_legacy(52, b"k", b"v", magic=magic, timestamp=T + 9)
     data = (_v1(1) if magic else _v0(1)) if packed else message
     written = _rewrite(data, [False] * 3, ACTION_EMPTY, convert=convert)
@@ -270,8 +270,8 @@ def test_emptied_without_its_time() -> None:
         assert _kernel.scan_headers(written.data, 0).attributes.tolist() == [8]
 
 
-def test_counting_what_goes() -> None:
-    """The bits of the batch behind a dropped or copied wrapper are the right ones."""
+def test_counting_removed_records() -> None:
+    """The bits of the batch after a dropped or copied wrapper are the right ones."""
     data = _v1(2) + _v0(3)[:0] + encode_legacy(60, b"x", b"y") + keyed_batch(61, [("a", "1"), ("b", "2")])
     for first in (ACTION_DROP, ACTION_COPY):
         keep = [True] * 4 + [False, True]
@@ -282,7 +282,7 @@ def test_counting_what_goes() -> None:
 
 
 def test_actions_that_do_not_fit() -> None:
-    """COPY has no place where all becomes v2, a horizon none where the format stays."""
+    """COPY is wrong if everything becomes v2, a horizon if the format stays."""
     for data in (_v1(1), encode_legacy(1, b"k", b"v")):
         with pytest.raises(ValueError, match="action 0x1 "):
             _rewrite(data, [True] * 3, ACTION_COPY, convert=True)
@@ -300,7 +300,7 @@ def test_actions_that_do_not_fit() -> None:
 
 @pytest.mark.parametrize("convert", [False, True])
 def test_a_negative_timestamp_is_kept(convert: bool) -> None:
-    """U-52: below -1 in a message that survives, and never the largest of a batch."""
+    """U-52: below -1 in a retained message, and never the largest of a batch."""
     inner = encode_legacy(0, b"a", b"1", timestamp=T) + encode_legacy(1, b"b", b"1", timestamp=-2)
     assert len(_rewrite(encode_wrapper(52, inner), [True, False], ACTION_REBUILD, convert=convert)) == 1
     for keep, times, largest in (([True, True], [T, -2], T), ([False, True], [-2], -1)):

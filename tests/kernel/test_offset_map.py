@@ -1,4 +1,4 @@
-"""OffsetMap against a dict."""
+"""OffsetMap compared with a dict."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cleanerd import _kernel
 from cleanerd._kernel import OffsetMap
 from tests.kernel.strategies import HASH_KEY
-from tests.support import reference_map as twin
+from tests.support import reference_map as reference
 from tests.support.reference_codecs import siphash_1_3_128
 
 SMALLEST = 48 << 10
@@ -21,11 +21,11 @@ DIRTY = 1 << 38
 
 
 def _hashes(keys: list[int]) -> list[int]:
-    """Key ``k`` as the decoder would hash it, a few made to share lines and tags."""
+    """Key ``k`` as the decoder would hash it; a few keys share lines and tags."""
     words: list[int] = []
     for key in keys:
         low, high = siphash_1_3_128(HASH_KEY, str(key).encode())
-        if key % 2 == 0:  # home is line 0, the other one line 1: from the ninth key on they go behind
+        if key % 2 == 0:  # home is line 0, the other one line 1: from the ninth key on they go to later lines
             high &= ~((1 << 40) - 1)
             low &= (1 << 64) - (1 << 32)
         words += (low, high)
@@ -41,9 +41,9 @@ _KEYS = st.lists(st.integers(0, 60), max_size=200)
 def test_offset_map_equals_a_dictionary(
     calls: list[tuple[list[int], int, int]], shards: int, draw: st.DataObject
 ) -> None:
-    """The larger ordinal wins in whatever order; a full map says where it stopped."""
+    """The larger ordinal wins in any order; a full map returns where it stopped."""
     load = draw.draw(st.sampled_from([0.85, 0.013, 0.004, 0.0001]))
-    real, model = OffsetMap(SMALLEST, load=load), twin.OffsetMap(SMALLEST, load=load)
+    real, model = OffsetMap(SMALLEST, load=load), reference.OffsetMap(SMALLEST, load=load)
     assert real.capacity == model.capacity
     for keys, first, number in calls:
         mask = draw.draw(st.lists(st.booleans(), min_size=len(keys), max_size=len(keys)))
@@ -68,8 +68,8 @@ def _random_hashes(count: int, seed: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("load", [0.85, 1.0])
-def test_a_map_filled_to_the_brim(load: float) -> None:
-    """Every key that was taken is found again, none that was not; the row at which it was full is named."""
+def test_a_full_map(load: float) -> None:
+    """Every inserted key is found again, no other one is; the row at which it was full is returned."""
     table = OffsetMap(SMALLEST, load=load, huge_pages=False)
     count = table.capacity + 100
     hashes, mask = _random_hashes(count), np.ones(count, bool)
@@ -86,7 +86,7 @@ def test_a_map_filled_to_the_brim(load: float) -> None:
 
 
 def test_a_smaller_ordinal_never_wins() -> None:
-    """The clean part counts from 0, the dirty part from 2^38: putting it late changes nothing."""
+    """The clean section counts from 0, the dirty section from 2^38: inserting it late changes nothing."""
     table = OffsetMap(SMALLEST)
     hashes, mask = _random_hashes(64), np.ones(64, bool)
     table.put_max(hashes, DIRTY, mask)
@@ -95,8 +95,8 @@ def test_a_smaller_ordinal_never_wins() -> None:
     assert table.winners(0, 64).tolist() == [0]
 
 
-def test_the_null_hash_is_a_key_like_others() -> None:
-    """An entry is empty by its ordinal, not by its tag."""
+def test_the_null_hash_is_an_ordinary_key() -> None:
+    """An empty entry is marked by its ordinal, not by its tag."""
     table = OffsetMap(SMALLEST)
     zero, one = np.zeros(2, np.uint64), np.ones(1, bool)
     assert not table.contains(zero, one)[0]
@@ -106,7 +106,7 @@ def test_the_null_hash_is_a_key_like_others() -> None:
 
 
 def test_sizes() -> None:
-    """U-19: at most 20 bytes a key, at least 96 identity bits."""
+    """U-19: at most 20 bytes per key, at least 96 identity bits."""
     table = OffsetMap(SMALLEST)
     assert (table.memory_bytes, table.capacity) == (SMALLEST, 2611)
     assert table.identity_bits >= 96
@@ -122,7 +122,7 @@ def test_sizes() -> None:
 
 
 def test_callers_mistakes() -> None:
-    """Arrays that do not fit each other, ordinals beyond 39 bits, shards that do not exist."""
+    """Arrays of different lengths, ordinals beyond 39 bits, unknown shards."""
     table = OffsetMap(SMALLEST)
     hashes, mask = _random_hashes(4), np.ones(4, bool)
     for call in (
@@ -145,10 +145,10 @@ def test_callers_mistakes() -> None:
 
 
 @pytest.mark.long
-def test_a_second_thread_is_turned_away() -> None:
-    """The GIL is released in put_max; whoever touches the map meanwhile gets an error, not a race.
+def test_a_second_thread_is_refused() -> None:
+    """The GIL is released in put_max; a concurrent use of the map gets an error, not a race.
 
-    Tried until both had a core at the same time.
+    Repeated until both had a core at the same time.
     """
     hashes, mask = _random_hashes(2_000_000), np.ones(2_000_000, bool)
 

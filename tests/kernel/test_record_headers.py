@@ -1,4 +1,4 @@
-"""What decode_chunk reads from the headers and the attributes of a record: versions and tombstones."""
+"""decode_chunk's results from the headers and attributes of a record: versions and tombstones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _facts(headers: Headers, **options: Any) -> tuple[int, int]:
 
 
 def test_flags_are_bits_of_their_own() -> None:
-    """The values that policy and tests rely on."""
+    """Policy and tests rely on these values."""
     flags = (
         FLAG_HAS_KEY, FLAG_HAS_VALUE, FLAG_TOMBSTONE, FLAG_HAS_VERSION, FLAG_BAD_VERSION, FLAG_TOMBSTONE_HEADER,
     )  # fmt: skip
@@ -77,12 +77,12 @@ def test_flags_are_bits_of_their_own() -> None:
     ],
 )
 def test_versions(headers: Headers, expected: tuple[int, int]) -> None:
-    """R280-5, R280-6: the last header of exactly that name, 8 bytes, big-endian; what is malformed never fails."""
+    """R280-5, R280-6: the last header of exactly that name, 8 bytes, big-endian; a malformed one never fails."""
     assert _facts(headers, version_header=b"version") == expected
 
 
 def test_a_blank_name_is_a_name() -> None:
-    """The kernel knows no policy: R280-7 is decided before it is asked."""
+    """The kernel has no policy: R280-7 is decided before the call."""
     assert _facts(((b"", _long(4)), (b"v", _long(5))), version_header=b"") == (4, FLAG_HAS_VERSION)
     assert _facts(((b"v", _long(5)),), version_header=b"") == (0, 0)
 
@@ -104,7 +104,7 @@ def test_a_blank_name_is_a_name() -> None:
     ],
 )
 def test_varlong_versions(value: bytes | None, expected: int | None) -> None:
-    """What Kafka's ByteUtils.readVarlong answers (asked in 3.9.2 and 4.3.1), if nothing is left behind it."""
+    """The results of Kafka's ByteUtils.readVarlong (run in 3.9.2 and 4.3.1), if no bytes follow."""
     facts = (0, FLAG_BAD_VERSION) if expected is None else (expected, FLAG_HAS_VERSION)
     assert _facts(((b"v", value),), version_header=b"v", version_encoding="varlong") == facts
 
@@ -134,7 +134,7 @@ def test_tombstone_headers(value: bytes | None, marked: bool) -> None:
             tombstone_header=b"del",
         )
         assert records.flags[0] == FLAG_HAS_KEY | FLAG_HAS_VALUE | (FLAG_TOMBSTONE_HEADER if marked else 0)
-        assert len(records.version) == 0, "nobody asked for versions"
+        assert len(records.version) == 0, "no versions were requested"
 
 
 def test_one_header_may_be_both() -> None:
@@ -146,7 +146,7 @@ def test_one_header_may_be_both() -> None:
 
 
 def test_nothing_is_read_without_a_request() -> None:
-    """No flags and no column of versions without the options; an encoding alone is none."""
+    """No flags and no column of versions without the options; an encoding alone is not enough."""
     data = encode_batch([Record(headers=((b"", _long(1)), (b"v", _long(1))))])
     for options in ({}, {"version_encoding": "varlong"}):
         records = _records(data, **options)
@@ -159,7 +159,7 @@ def test_nothing_is_read_without_a_request() -> None:
     "settings", [{}, {"log_append_time": BASE_TIMESTAMP_MS}, {"delete_horizon": 1}, {"last_offset_delta": 9}]
 )
 def test_every_kind_of_batch(codec: int, settings: dict[str, Any]) -> None:
-    """Rows stay in step with their records: packed, with append time, with a horizon, with offsets missing."""
+    """Rows match their records: compressed, with append time, with a horizon, with offsets missing."""
     content = [
         Record(b"a", b"1", headers=((b"v", _long(7)),)),
         Record(b"b", None, offset_delta=3, attributes=0x20),
@@ -178,7 +178,7 @@ def test_every_kind_of_batch(codec: int, settings: dict[str, Any]) -> None:
     [(0, 0), (0x20, FLAG_TOMBSTONE), (0xFF, FLAG_TOMBSTONE), (0xDF, 0), (0x10, 0), (0x40, 0)],
 )
 def test_the_tombstone_bit(attributes: int, flag: int) -> None:
-    """R87-2: bit 5 of the record's attributes alone, whatever the value, asked for or not."""
+    """R87-2: only bit 5 of the record's attributes, whatever the value, requested or not."""
     for value in (None, b"", b"v"):
         data = encode_batch([Record(b"k", value, attributes=attributes)])
         expected = FLAG_HAS_KEY | (0 if value is None else FLAG_HAS_VALUE) | flag
@@ -186,15 +186,15 @@ def test_the_tombstone_bit(attributes: int, flag: int) -> None:
         assert _records(data, version_header=b"v").flags.tolist() == [expected]
 
 
-def test_the_bit_of_the_batch_is_another() -> None:
-    """R87-2: bit 5 of the batch's attributes says control batch; its records are no tombstones by it."""
+def test_the_control_bit_of_the_batch_is_not_a_tombstone() -> None:
+    """R87-2: bit 5 of the batch's attributes means control batch; it does not make its records tombstones."""
     data = encode_batch([Record(b"\0\0\0\1", b"")], control=True, producer_id=5, producer_epoch=0)
     assert _records(data).flags.tolist() == [FLAG_HAS_KEY | FLAG_HAS_VALUE]
 
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_old_formats_have_neither(magic: int) -> None:
-    """R87-2, R192-4: magic 0 and 1 have no headers, and their attributes no such bit; rows stay in step."""
+    """R87-2, R192-4: magic 0 and 1 have no headers, and their attributes no such bit; rows match their records."""
     message = encode_legacy(4, b"k", None, magic=magic, attributes=0x20)
     inner = encode_legacy(0, b"a", b"1", magic=magic, attributes=0x20) + encode_legacy(1, b"b", b"2", magic=magic)
     data = (
@@ -226,7 +226,7 @@ def _with_headers(headers: bytes) -> bytes:
     ],
 )
 def test_damage_is_damage(headers: bytes, reason: str) -> None:
-    """F-2.3: lengths that pass the record are no malformed version, whoever asks."""
+    """F-2.3: a length beyond the record is damage, not a malformed version, with all options."""
     for options in ({}, {"version_header": b"v"}, {"tombstone_header": b"v"}, {"version_header": b"other"}):
         with pytest.raises(_kernel.CorruptLogError, match=reason) as caught:
             _records(_with_headers(headers), **options)
@@ -234,7 +234,7 @@ def test_damage_is_damage(headers: bytes, reason: str) -> None:
 
 
 def test_an_unknown_encoding_is_the_callers_mistake() -> None:
-    """Even when no header is asked for."""
+    """Even if no header is requested."""
     for options in ({"version_header": b"v"}, {}):
         with pytest.raises(ValueError, match=r'"int" is neither long nor varlong'):
             _records(b"", version_encoding="int", **options)

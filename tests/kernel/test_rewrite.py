@@ -1,4 +1,4 @@
-"""rewrite_chunk against its twin, and rule by rule."""
+"""rewrite_chunk compared with its reference, and rule by rule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cleanerd._kernel import (
     Written,
 )
 from tests.kernel.strategies import HASH_KEY, array, bitmap, log, outcome
-from tests.support import reference_kernel as twin
+from tests.support import reference_kernel as reference
 from tests.support.logs import Record, encode_batch, encode_legacy, keyed_batch, seal
 
 T = 1_700_000_000_000
@@ -39,7 +39,7 @@ def _rewrite(data: bytes, keep: list[bool], actions: list[int], first_bit: int =
 def _check(data: bytes, keep: list[bool], first_bit: int, actions: list[int], **options: Any) -> None:
     padded = keep + [False] * (-len(keep) % 64)
     written, error = outcome(lambda: _rewrite(data, keep, actions, first_bit, **options))
-    expected, expected_error = outcome(lambda: twin.rewrite_chunk(data, 0, padded, first_bit, actions, **options))
+    expected, expected_error = outcome(lambda: reference.rewrite_chunk(data, 0, padded, first_bit, actions, **options))
     assert error == expected_error
     if error is None:
         assert written.data.tobytes() == expected.data
@@ -55,7 +55,7 @@ _HORIZONS = st.sampled_from([-1, -(2**63), 0, T, 2**63 - 1])
 
 
 def _plan(draw: st.DrawFn | Any, data: bytes, *, convert: bool = False) -> tuple[list[bool], int, list[int]]:
-    """Keep bits and actions, mostly such as a sane planner would give."""
+    """Keep bits and actions, mostly like those of a sensible planner."""
     table = _kernel.decode_chunk(array(data), 0).batches
     first_bit = draw(st.sampled_from([0, 3, 64, 100]))
     records = int(table.first_record[-1])
@@ -87,7 +87,7 @@ def test_rewrite_equals_the_reference(data: bytes, horizon: int, convert: bool, 
 @settings(deadline=None)
 @given(log(), st.data())
 def test_damage(data: bytes, draw: st.DataObject) -> None:
-    """C-57: the same verdict as the twin on damaged input, with the CRC put right or not looked at."""
+    """C-57: the same error as the reference on damaged input, with the CRC fixed or unchecked."""
     assume(data)
     convert = draw.draw(st.booleans())
     keep, first_bit, actions = _plan(draw.draw, data, convert=convert)
@@ -99,8 +99,11 @@ def test_damage(data: bytes, draw: st.DataObject) -> None:
         _check(bytes(damaged), keep, first_bit, actions, **options)
 
 
-def test_damage_in_a_record_that_goes() -> None:
-    """F-2.3: only its length is looked at, by the twin too; whoever decides has decoded it. One that stays is read."""
+def test_damage_in_a_removed_record() -> None:
+    """F-2.3: only its length is read, also by the reference; the caller has decoded it already.
+
+    A retained one is read.
+    """
     data = bytearray(encode_batch([Record(b"%d" % at, b"value") for at in range(4)]))
     at = data.index(b"\x022\x0avalue")  # the third record's key, its length before it
     data[at] = 0x70
@@ -114,14 +117,14 @@ def test_damage_in_a_record_that_goes() -> None:
 @settings(deadline=None)
 @given(log(most=2), st.lists(st.integers(0, 255), max_size=3), st.integers(0, 12), st.integers(0, 9))
 def test_callers_mistakes(data: bytes, actions: list[int], bits: int, first_bit: int) -> None:
-    """Too few actions or bits, unknown actions, a rebuild that keeps nothing: ValueError, as the twin says."""
+    """Too few actions or bits, unknown actions, a rebuild without a retained record: ValueError, like the reference."""
     _check(data, [True] * bits, first_bit, actions)
 
 
 @settings(deadline=None)
 @given(log(), st.booleans(), st.data())
-def test_exactly_the_kept_records_survive(data: bytes, convert: bool, draw: st.DataObject) -> None:
-    """C-52: offsets, timestamps, keys of the kept records and no others; decoded, not compared with the twin."""
+def test_exactly_the_kept_records_are_written(data: bytes, convert: bool, draw: st.DataObject) -> None:
+    """C-52: offsets, timestamps, keys of exactly the kept records; decoded, not compared with the reference."""
     keep, first_bit, actions = _plan(draw.draw, data, convert=convert)
     source = _kernel.decode_chunk(array(data), 0, hash_key=bytes(16))
     written, error = outcome(lambda: _rewrite(data, keep, actions, first_bit, convert_legacy=convert))
@@ -149,7 +152,10 @@ def _header(data: bytes) -> dict[str, int]:
 
 
 def test_max_timestamp_shrinks_with_create_time() -> None:
-    """C-52: the maximum of the survivors; with LogAppendTime the original stays, and all deltas are 0 (F-2.6)."""
+    """C-52: the maximum of the retained records.
+
+    With LogAppendTime the original stays, and all deltas are 0 (F-2.6).
+    """
     records = [Record(timestamp=T + 9), Record(timestamp=T + 4), Record(timestamp=T + 6)]
     created = _rewrite(encode_batch(records), [False, True, True], [ACTION_REBUILD])
     assert created.max_timestamp.tolist() == [T + 6]
@@ -161,7 +167,7 @@ def test_max_timestamp_shrinks_with_create_time() -> None:
 
 
 def test_append_time_under_a_horizon() -> None:
-    """F-2.2: deltas are written against the horizon though nobody reads them."""
+    """F-2.2: deltas are written against the horizon although no reader uses them."""
     data = encode_batch([Record()], log_append_time=T)
     written = _rewrite(data, [True], [SET], delete_horizon=T + 1).data.tobytes()
     assert written[61:] == bytes.fromhex("0c 00 01 00 01 01 00")
@@ -170,14 +176,14 @@ def test_append_time_under_a_horizon() -> None:
 
 
 def test_a_negative_horizon_sets_no_bit() -> None:
-    """C-50: the sum that overflowed; the batch is rebuilt as if there were none."""
+    """C-50: a sum that overflowed; the batch is rebuilt as without a horizon."""
     data = keyed_batch(5, [("a", "1"), ("b", None)])
     written = _rewrite(data, [False, True], [SET], delete_horizon=-(2**63) + 5)
     assert written.data.tobytes() == _rewrite(data, [False, True], [ACTION_REBUILD]).data.tobytes()
     assert _header(written.data.tobytes())["attributes"] == 0
 
 
-def test_upper_attribute_bits_go_and_record_attributes_stay() -> None:
+def test_upper_attribute_bits_are_cleared_and_record_attributes_stay() -> None:
     """F-2.1 and U-14: a rebuilt batch has 0 in bits 7-15, records keep their byte (KIP-87)."""
     data = encode_batch([Record(attributes=0x20), Record(attributes=0xFF)], attributes=0x7F80)
     written = _rewrite(data, [False, True], [ACTION_REBUILD]).data.tobytes()
@@ -188,7 +194,7 @@ def test_upper_attribute_bits_go_and_record_attributes_stay() -> None:
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
 def test_the_tombstone_bit_survives_a_rewrite(codec: int) -> None:
-    """U-14, R87-5, R87-6: record by record, with or without a value, whatever the codec; Kafka would zero it."""
+    """U-14, R87-5, R87-6: record by record, with or without a value, whatever the codec; Kafka would clear it."""
     content = [
         Record(b"gone", b"v"),
         Record(b"a", b"v", attributes=0x20, headers=((b"v", bytes(8)),)),
@@ -204,7 +210,7 @@ def test_the_tombstone_bit_survives_a_rewrite(codec: int) -> None:
 
 
 def test_malformed_header_keys_are_kept() -> None:
-    """T-37, F-2.3: raw header bytes, not a string that was decoded and encoded again."""
+    """T-37, F-2.3: raw header bytes, not a string that was decoded and encoded."""
     data = encode_batch([Record(), Record(headers=((b"\xff\xfe", b"x"), (b"", None)))])
     written = _rewrite(data, [False, True], [ACTION_REBUILD]).data.tobytes()
     assert b"\x04\xff\xfe\x02x\x00\x01" in written
@@ -229,7 +235,7 @@ def test_producers_that_cannot_be_rebuilt(fields: dict[str, Any], reason: str) -
 
 
 def test_a_negative_timestamp_is_kept() -> None:
-    """U-52: below -1 in a record that survives, and never the largest of a batch."""
+    """U-52: below -1 in a retained record, and never the largest of a batch."""
     data = encode_batch([Record(timestamp=T), Record(timestamp=-1), Record(timestamp=-2)])
     assert len(_rewrite(data, [False, True, False], [ACTION_REBUILD])) == 1
     for keep, times, largest in (([True, False, True], [T, -2], T), ([False, False, True], [-2], -1)):
@@ -239,7 +245,7 @@ def test_a_negative_timestamp_is_kept() -> None:
 
 
 def test_dropped_batches_are_not_read() -> None:
-    """Neither CRC nor records; their count still moves the keep bits."""
+    """Neither CRC nor records; their count still advances the keep bits."""
     bad = bytearray(keyed_batch(0, [("a", "1"), ("b", "2")]))
     bad[-1] ^= 1
     good = keyed_batch(2, [("c", "3"), ("d", "4")])
@@ -252,7 +258,7 @@ def test_dropped_batches_are_not_read() -> None:
 
 
 def test_copies_side_by_side() -> None:
-    """C-51: verbatim, with a row for each batch, legacy ones included."""
+    """C-51: unchanged, with a row for each batch, legacy ones included."""
     pieces = [keyed_batch(0, [("a", "1")]), encode_legacy(1, b"k", b"v"), keyed_batch(2, [("b", "2")], codec=2)]
     written = _rewrite(b"".join(pieces), [True, True, True], [ACTION_COPY] * 3)
     assert written.data.tobytes() == b"".join(pieces)
@@ -263,7 +269,7 @@ def test_copies_side_by_side() -> None:
 
 
 def test_offsets_and_sequences_are_kept() -> None:
-    """F-2.4: last offset and base sequence are the original ones, whoever survives."""
+    """F-2.4: last offset and base sequence are the original ones, whichever records are retained."""
     data = encode_batch(
         [Record(offset_delta=5), Record(offset_delta=8), Record(offset_delta=10)],
         base_offset=100,
@@ -292,8 +298,8 @@ def _rewriter(data: bytes, keep: np.ndarray, actions: np.ndarray, **options: Any
 
 @pytest.mark.parametrize("lead_bytes", [0, 1, 4095])
 @pytest.mark.parametrize("action", [ACTION_COPY, ACTION_REBUILD, ACTION_EMPTY])
-def test_output_behind_a_lead(lead_bytes: int, action: int) -> None:
-    """The same output and the same positions, with the lead in front of it where a page begins."""
+def test_output_after_a_lead(lead_bytes: int, action: int) -> None:
+    """The same output and the same positions, with the lead before it at the start of a page."""
     data = keyed_batch(5, [("k", "v"), ("l", "w")]) + keyed_batch(7, [("m", "x")])
     keep, actions = np.array([7], np.uint64), np.full(2, action, np.uint8)
     lead = np.arange(lead_bytes, dtype=np.uint16).astype(np.uint8)
@@ -318,7 +324,7 @@ def test_a_lead_is_less_than_a_page() -> None:
 @pytest.mark.long
 @given(log(), st.data())
 def test_pieces_make_the_chunk(data: bytes, draw: st.DataObject) -> None:
-    """Fed in pieces cut anywhere, each from where the last one ended: the rows and bytes of one call."""
+    """Called in pieces with arbitrary borders, each from the previous one's end: the rows and bytes of one call."""
     chunk = _kernel.decode_chunk(array(data), 0, hash_key=HASH_KEY)
     counts = np.diff(chunk.batches.first_record)
     keep = bitmap(draw.draw(st.lists(st.booleans(), min_size=len(chunk.records), max_size=len(chunk.records))))
@@ -327,7 +333,7 @@ def test_pieces_make_the_chunk(data: bytes, draw: st.DataObject) -> None:
     try:
         written = _kernel.rewrite_chunk(array(data), 0, keep, 0, actions, delete_horizon=77)
     except _kernel.CorruptLogError:
-        reject()  # C-54: what no rewrite takes
+        reject()  # C-54: input that every rewrite refuses
     decoder = _kernel.ChunkDecoder(len(data), hash_key=HASH_KEY)
     rewriter = _rewriter(data, keep, actions, delete_horizon=77)
     for gathering in (decoder, rewriter):

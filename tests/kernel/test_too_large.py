@@ -1,4 +1,4 @@
-"""Batches that would take too much memory are refused before they do, and told from damaged ones (U-35)."""
+"""Batches that would take too much memory are refused in advance, and distinguished from damaged ones (U-35)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _plain(codec: int) -> bytes:
 @pytest.mark.parametrize("call", [_decode, _keep_none])
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_each_codec(codec: int, call: Callable[[bytes], object]) -> None:
-    """The error is a class of its own; it says where, how large the batch is as it is stored, and the limit."""
+    """The error has its own class, and the place, the stored size of the batch, and the limit."""
     good, bad = keyed_batch(0, [("k", "v")]), _plain(codec)
     with pytest.raises(_kernel.BatchTooLargeError) as caught:
         call(bad)
@@ -56,14 +56,14 @@ def test_each_codec(codec: int, call: Callable[[bytes], object]) -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [1, 2, 3])
 def test_wrappers(codec: int, magic: int) -> None:
-    """F-3.1: what a wrapper of v0 or v1 unpacks to counts like a batch."""
+    """F-3.1: the decompressed size of a v0 or v1 wrapper counts like a batch."""
     inner = encode_legacy(0, b"k", bytes(2 * MIB), magic=magic)
     with pytest.raises(_kernel.BatchTooLargeError):
         _decode(encode_wrapper(0, inner, magic=magic, codec=codec))
 
 
 def test_many_small_records_count_too() -> None:
-    """Eight bytes a record would fit; their columns would not."""
+    """Eight bytes per record would fit; their columns would not."""
     assert len(_decode(crowded_batch(0, MIB // RECORD_BYTES)).records) == MIB // RECORD_BYTES
     with pytest.raises(
         _kernel.BatchTooLargeError, match=f"decompresses to {MANY} records, which need more memory than"
@@ -97,8 +97,8 @@ unpack(17)
 """
 
 
-def test_a_window_that_there_is_no_memory_for() -> None:
-    """U-35, U-38: of a zstd frame with the largest window that brokers read, no damage. A larger one is told."""
+def test_a_window_larger_than_the_memory() -> None:
+    """U-35, U-38: a zstd frame with the largest window that brokers read is not damaged. A larger one is reported."""
     done = subprocess.run([sys.executable, "-c", _LITTLE_MEMORY], capture_output=True, check=True, text=True)
     assert done.stdout.splitlines() == [
         "b'hello'",
@@ -108,8 +108,8 @@ def test_a_window_that_there_is_no_memory_for() -> None:
     ]
 
 
-def test_a_count_that_lies_is_damage() -> None:
-    """A record count that the bytes do not bear out says nothing about memory."""
+def test_a_false_record_count_is_damage() -> None:
+    """A record count that does not match the bytes does not affect the memory."""
     lie = bytearray(crowded_batch(0, 100))
     lie[57:61] = (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(_kernel.CorruptLogError, match="2147483647 records do not fit in") as caught:
@@ -118,7 +118,7 @@ def test_a_count_that_lies_is_damage() -> None:
 
 
 def test_damage_is_not_too_large() -> None:
-    """Nor is anything else that is wrong with compressed data."""
+    """Nor is any other fault in compressed data."""
     for codec in (1, 2, 3, 4):
         whole = keyed_batch(0, [("k", "x" * 1000)], codec=codec)
         with pytest.raises(_kernel.CorruptLogError) as caught:
@@ -128,7 +128,7 @@ def test_damage_is_not_too_large() -> None:
 
 @pytest.mark.long
 def test_a_chunk_ends_early_where_there_is_little_memory() -> None:
-    """Many batches that are each allowed do not come to much together."""
+    """Many batches below the limit do not add up to much."""
     one = crowded_batch(0, MIB // RECORD_BYTES)
     data = b"".join(crowded_batch(n << 15, MIB // RECORD_BYTES) for n in range(8))
     assert _decode(data, 1 << 30).consumed == len(data)

@@ -1,4 +1,4 @@
-"""OffsetMap with versions against a dict: the comparison of KIP-280."""
+"""OffsetMap with versions compared with a dict: the comparison of KIP-280."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cleanerd._kernel import OffsetMap
 from tests.kernel.strategies import HASH_KEY, SMALLEST_MAP_BYTES
-from tests.support import reference_map as twin
+from tests.support import reference_map as reference
 from tests.support.reference_codecs import siphash_1_3_128
 
 DIRTY = 1 << 38
@@ -23,11 +23,11 @@ Row = tuple[int, int, bool, int]
 
 
 def _hashes(keys: list[int]) -> list[int]:
-    """Key ``k`` as the decoder would hash it, a few made to share lines and tags."""
+    """Key ``k`` as the decoder would hash it; a few keys share lines and tags."""
     words: list[int] = []
     for key in keys:
         low, high = siphash_1_3_128(HASH_KEY, str(key).encode())
-        if key % 2 == 0:  # home is line 0, the other one line 1: from the ninth key on they go behind
+        if key % 2 == 0:  # home is line 0, the other one line 1: from the ninth key on they go to later lines
             high &= ~((1 << 40) - 1)
             low &= (1 << 64) - (1 << 32)
         words += (low, high)
@@ -35,7 +35,7 @@ def _hashes(keys: list[int]) -> list[int]:
 
 
 def _arguments(rows: list[Row]) -> tuple[Any, int, Any, dict[str, Any]]:
-    """One call's arguments for rows with rising ordinals."""
+    """One call's arguments for rows with ascending ordinals."""
     versions = {
         "version": np.array([row[3] for row in rows], np.int64),
         "has_version": np.array([row[2] for row in rows], bool),
@@ -74,7 +74,7 @@ def test_versioned_map_equals_a_dictionary(
     load = draw.draw(st.sampled_from([0.85, 0.013, 0.004, 0.0001]))
     real, model = (
         OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True),
-        twin.OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True),
+        reference.OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True),
     )
     assert real.capacity == model.capacity
     for number, (rows, first, add) in enumerate(calls):
@@ -133,7 +133,7 @@ def test_the_winner_in_either_order(lower: Row, higher: Row) -> None:
 
 
 def test_any_order_has_the_same_winner() -> None:
-    """R280-10, U-4: the comparison is a total order, so no split and no number of passes changes the winner."""
+    """R280-10, U-4: the comparison is a total order, so neither splits nor passes change the winner."""
     rows: list[Row] = [
         (1, 5, True, 7),
         (1, 4, True, 7),
@@ -148,7 +148,7 @@ def test_any_order_has_the_same_winner() -> None:
 
 
 def test_update_never_inserts() -> None:
-    """R280-10: the clean part judges keys of the dirty part, it adds none; a masked row changes nothing."""
+    """R280-10: the clean section decides keys of the dirty section and adds none; a masked row changes nothing."""
     table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     assert not _update(table, (1, 3, True, 5))
     assert len(table) == 0
@@ -162,7 +162,7 @@ def test_update_never_inserts() -> None:
 
 
 def test_one_key_many_times_in_one_call() -> None:
-    """Rows of one look-ahead block see each other: the entry that the first made is raised by the others."""
+    """Rows of one look-ahead block see each other: the first one's entry is raised by the others."""
     table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     rows: list[Row] = [(1, row, row % 3 != 0, -abs(row - 31)) for row in range(64)]
     hashes, first, mask, versions = _arguments(rows)
@@ -176,8 +176,8 @@ def _random_hashes(count: int, seed: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("load", [0.85, 1.0])
-def test_a_map_filled_to_the_brim(load: float) -> None:
-    """Every key that was taken keeps a version of its own; the row at which it was full is named."""
+def test_a_full_map(load: float) -> None:
+    """Every inserted key keeps its own version; the row at which it was full is returned."""
     table = OffsetMap(SMALLEST_MAP_BYTES, load=load, versions=True)
     count = table.capacity + 100
     hashes, mask = _random_hashes(count), np.ones(count, bool)
@@ -193,7 +193,7 @@ def test_a_map_filled_to_the_brim(load: float) -> None:
 
 
 def test_sizes() -> None:
-    """U-19: at most 30 bytes a key, at least 96 identity bits; the memory is the total."""
+    """U-19: at most 30 bytes per key, at least 96 identity bits; the memory is the total."""
     table = OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     assert (table.memory_bytes, table.capacity, table.versions) == (SMALLEST_MAP_BYTES, 2611, True)
     assert table.identity_bits >= 96
@@ -208,7 +208,7 @@ def test_sizes() -> None:
 
 
 def test_callers_mistakes() -> None:
-    """Versions for a map without them, none for a map with them, columns that do not fit, ordinals beyond the last."""
+    """Versions for a map without them, none for a map with them, columns of different lengths, too large ordinals."""
     plain, table = OffsetMap(SMALLEST_MAP_BYTES), OffsetMap(SMALLEST_MAP_BYTES, versions=True)
     hashes, mask = _random_hashes(4), np.ones(4, bool)
     version, has = np.zeros(4, np.int64), np.ones(4, bool)
@@ -235,7 +235,7 @@ def test_callers_mistakes() -> None:
 
 
 def test_the_ordinal_of_a_key_is_that_of_its_winner() -> None:
-    """U-65: with a version or without one, behind a full line too; -1 where there is no such key in the shard."""
+    """U-65: with and without a version, also after a full line; -1 if the shard has no such key."""
     table = OffsetMap(SMALLEST_MAP_BYTES * 3 // 2, versions=True)
     for key in range(40):
         _put(table, (key, DIRTY + key, key % 3 > 0, 7), (key, DIRTY + 100 + key, key % 3 == 2, 7 - key % 2))

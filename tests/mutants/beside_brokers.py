@@ -122,7 +122,7 @@ BESIDE_BROKERS = (
         "cleanerd/format/checkpoint.py",
         '    if data.count(b"\\n") != len(entries) + 2 or not',
         "    if not",
-        ("tests/format/test_checkpoint.py::test_what_kafka_refuses",),
+        ("tests/format/test_checkpoint.py::test_files_that_kafka_refuses",),
     ),
     Mutant(
         "the-first-line-of-a-partition-counts",
