@@ -1,1 +1,1 @@
-"""Speed, measured: only in make bench."""
+"""Speed measurements: only in make bench."""

@@ -1,7 +1,7 @@
-"""Appends to one partition at a steady pace: ``python -m tests.bench.appending BOOTSTRAP TOPIC``.
+"""Appends to one partition at a constant rate: ``python -m tests.bench.appending BOOTSTRAP TOPIC``.
 
-A process of its own, so that what cleanerd computes is not counted as latency of this client. It ends when its input
-does, and prints the largest latencies from ``produce`` to the acknowledgement, with the moment of each, as JSON.
+A process of its own, so that cleanerd's CPU time does not count as latency of this client. It ends with its input, and
+prints the largest latencies from ``produce`` to the acknowledgement, with their times, as JSON.
 """
 
 from __future__ import annotations

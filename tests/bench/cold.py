@@ -1,12 +1,12 @@
-"""Logs that the page cache does not have: cleanerd beside Kafka's cleaner, and what either does to another file.
+"""Logs outside of the page cache: cleanerd and Kafka's cleaner, and the effect of every on another cached file.
 
 Both clean copies of the same log in turn, in a cgroup with little memory. Before each turn another file, the *hot* one,
-is read into the page cache, and the log is dropped from it (or not, for comparison). Printed are CPU, elapsed time,
-bytes read from and written to the disk, and the share of the hot file that is still cached afterwards. The yardstick of
-the elapsed time is ``dd`` with direct I/O of the same bytes.
+is read into the page cache, and the log is dropped from it (or not, for comparison). The output has CPU, elapsed time,
+bytes read from and written to the disk, and the share of the hot file that is still cached afterwards. The reference
+for the elapsed time is ``dd`` with direct I/O of the same bytes.
 
-Usage: ``python -m tests.bench.cold [DIRECTORY]``, a directory on the disk that is to be measured. Environment:
-``BENCH_SIZE`` (default 4GiB), ``BENCH_HOT`` (2GiB), ``BENCH_MEMORY`` (4GiB), ``BENCH_REPEAT`` (3).
+Usage: ``python -m tests.bench.cold [DIRECTORY]``, a directory on the disk to measure. Environment: ``BENCH_SIZE``
+(default 4GiB), ``BENCH_HOT`` (2GiB), ``BENCH_MEMORY`` (4GiB), ``BENCH_REPEAT`` (3).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DD: Final = (f"bs={BLOCK_BYTES}", "status=none")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One cleaning. ``hot_share``: of the hot file's bytes, those that are cached afterwards."""
+    """One cleaning. ``hot_share``: the share of the hot file's bytes that are cached afterwards."""
 
     cpu_seconds: float
     wall_seconds: float
@@ -142,13 +142,13 @@ def cached_share(path: Path) -> float:
 
 
 def disk_bytes(pid: int) -> tuple[int, int]:
-    """The bytes that a process has read from disks, and that it has written to them."""
+    """The bytes that a process has read from disks and written to them."""
     rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(rows["read_bytes"]), int(rows["write_bytes"])
 
 
 def direct_seconds(log: MadeLog, work: Path, written_bytes: int) -> float:
-    """The elapsed time to read the segments twice and to write what a cleaning wrote, without the page cache."""
+    """The elapsed time to read the segments twice and to write a cleaning's output, without the page cache."""
     files = segments(log.partition_dir)
     started = time.monotonic()
     for path in (*files, *files):

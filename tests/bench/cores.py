@@ -1,14 +1,14 @@
-"""What more cores would do, simulated from measured shares: time with the interpreter's lock, and time without it.
+"""The effect of more cores, simulated from measured shares: time with and without the interpreter's lock.
 
-A process that cleans copies of one log with one thread is sampled by ``perf``. A sample in the kernel module, or in a
-system call that reads, writes or flushes, is without the lock; one in Python or NumPy is with it. Of memory (libc,
-fresh pages) nobody can tell, so there are two tables: all of it with the lock, and none. What goes by in order even
-where several threads work in one partition are the map, and whatever is written and flushed.
+``perf`` samples a process that cleans copies of one log with one thread. A sample in the kernel module, or in a system
+call that reads, writes or flushes, is without the lock; one in Python or NumPy is with it. For memory (libc, new pages)
+this is unknown, so there are two tables: all of it with the lock, and none. The offset map, and writes and flushes, run
+in order even if several threads work in one partition.
 
-The tables are about logs of 4 GiB. Bandwidth of memory and of disks is left out, so they are what the lock allows.
+The tables are for logs of 4 GiB. Bandwidth of memory and disks is left out, so they show what the lock permits.
 
-Usage: ``make profile-cores``. Environment: ``BENCH_SIZE``, ``BENCH_REPEAT``, ``PROFILE_SHAPES`` as for
-``make profile``.
+Usage: ``make profile-cores``. Environment: ``BENCH_SIZE``, ``BENCH_REPEAT``, ``PROFILE_SHAPES`` as for ``make
+profile``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PHASES: Final = ("start", "index", "decide", "rewrite")
 HELD: Final = frozenset({"Python", "NumPy"})
 UNKNOWN: Final = frozenset({"memory, libc", "fresh pages", "system, the rest"})
 IN_ORDER: Final = frozenset({"map", "key hash", "write", "flush", "CRC of the file"})
-"""The hash of the keys is not, but ``perf`` knows it and the map by one name; most of that is the map."""
+"""Hashing keys is not, but ``perf`` gives it and the map one name; most of that is the map."""
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 SIMULATED_BYTES: Final = 4 * 1024**3
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def reported(shape: LogShape, work_dir: Path) -> str:
-    """What is printed of one shape."""
+    """The output for one shape."""
     log = make_log(work_dir / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=SIZE_BYTES // SEGMENTS)
     passes, samples = sampled(log, work_dir)
     if not samples:
@@ -80,7 +80,7 @@ def reported(shape: LogShape, work_dir: Path) -> str:
 
 
 def by_phase(passes: Passes, samples: Iterable[Sample]) -> dict[str, Counter[str]]:
-    """How many samples of each kind fell into each phase: the last ones of a pass follow each other up to its end."""
+    """Number of samples by phase and kind: the last ones of a pass follow each other up to its end."""
     counts: dict[str, Counter[str]] = {phase: Counter() for phase in PHASES}
     for sample in samples:
         for (_, end), took in zip(passes.spans, passes.phases, strict=True):
@@ -104,7 +104,7 @@ def kind_of(what: str) -> str:
 
 
 def works_of(counts: dict[str, Counter[str]], seconds: float, times: float, *, unknown_is_held: bool) -> list[Work]:
-    """Of each phase of a log so many ``times`` as large. What it takes to start stays, and is never parallel."""
+    """The work of every phase of a log ``times`` as large. The startup cost is constant and never parallel."""
     works = []
     for phase in PHASES:
         kinds = Counter({kind: seconds * count for kind, count in counts[phase].items()})

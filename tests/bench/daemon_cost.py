@@ -1,4 +1,4 @@
-"""What one ``cleanerd run`` costs: until it is ready, with nothing to do, in memory, and for a scrape."""
+"""Cost of one ``cleanerd run``: until it is ready, when idle, in memory, and for a scrape."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRAPES: Final = 20
-ASK_SECONDS: Final = 0.1
+POLL_SECONDS: Final = 0.1
 SETTLED_SECONDS: Final = 15.0
-"""So long after the last thing that happened the daemon counts as one that has nothing to do."""
+"""Time after the last event from which the daemon counts as idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A daemon that answers; how long it took until it was ready, and how much CPU."""
+    """A daemon that answers; the time and CPU until it was ready."""
 
     daemon: Daemon
     port: int
@@ -41,14 +41,14 @@ class Running:
 
     @property
     def cpu_seconds(self) -> float:
-        """Of the process so far."""
+        """CPU seconds of the process so far."""
         return cpu_seconds(self.daemon.process.pid)
 
 
 def compiled() -> dict[str, str]:
-    """An environment in which Python finds its modules compiled, as pip and an image leave them.
+    """An environment with compiled modules, as pip and an image provide them.
 
-    Without it each start compiles all of ours where ``PYTHONDONTWRITEBYTECODE`` is set, as it is for tests: that takes
+    Without it each start compiles all modules if ``PYTHONDONTWRITEBYTECODE`` is set, as it is for tests: that takes
     half a second of CPU that no operator pays.
     """
     environ = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(RESULTS / "compiled")}
@@ -58,9 +58,9 @@ def compiled() -> dict[str, str]:
 
 @contextmanager
 def running(base: Path, mode: str, settings: Sequence[str]) -> Iterator[Running]:
-    """``cleanerd run`` until it says that it is ready; it ends with the block.
+    """``cleanerd run`` until it is ready; it ends with the block.
 
-    It is asked ten times a second: each answer takes it a millisecond or two, which are in its CPU seconds.
+    The poll runs ten times a second: each response takes a millisecond or two, which count in its CPU seconds.
     """
     port, environ = free_port(), compiled()
     daemon = Daemon(
@@ -81,14 +81,14 @@ def running(base: Path, mode: str, settings: Sequence[str]) -> Iterator[Running]
         while not is_ready(port):
             assert daemon.process.poll() is None, daemon.log.read_text()
             assert time.monotonic() - started < 300, daemon.log.read_text()[-2000:]
-            time.sleep(ASK_SECONDS)
+            time.sleep(POLL_SECONDS)
         seconds = time.monotonic() - started
         yield Running(daemon, port, seconds, cpu_seconds(daemon.process.pid))
         assert daemon.end(signal.SIGTERM) == 143
 
 
 def is_ready(port: int) -> bool:
-    """What ``/readyz`` says."""
+    """The answer of ``/readyz``."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
             return bool(answer.status == 200)
@@ -97,7 +97,7 @@ def is_ready(port: int) -> bool:
 
 
 def idle(live: Running, seconds: float) -> dict[str, float]:
-    """With nothing to do: the share of a core, memory at rest, and then what scrapes take."""
+    """When idle: the share of a core, memory at rest, and then the cost of scrapes."""
     time.sleep(SETTLED_SECONDS)
     before = live.cpu_seconds
     time.sleep(seconds)
@@ -113,7 +113,7 @@ def idle(live: Running, seconds: float) -> dict[str, float]:
 
 
 def scrape(port: int) -> tuple[float, int]:
-    """Milliseconds from the request to the last byte, and how many bytes."""
+    """Milliseconds from the request to the last byte, and number of bytes."""
     started = time.monotonic()
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         size = len(answer.read())
@@ -121,7 +121,7 @@ def scrape(port: int) -> tuple[float, int]:
 
 
 def reported(found: Mapping[str, float], name: str) -> dict[str, float]:
-    """Print what was found, and keep it in ``NAME.json``; returned is what stands there."""
+    """Print the result and keep it in ``NAME.json``; returns the path."""
     rounded = {key: round(value, 4) for key, value in found.items()}
     sys.stdout.write("\n\n" + "".join(f"{key:28}{value:>12}\n" for key, value in rounded.items()))
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What Kafka's own cleaner needs for a copy of a made-up log (U-30)."""
+"""The cost of Kafka's own cleaner for a copy of a generated log (U-30)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tests.kafka.judge import Judge
 
 KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
-"""Kafka's default for ``log.cleaner.dedupe.buffer.size``, and ours."""
+"""Kafka's default for ``log.cleaner.dedupe.buffer.size``, and cleanerd's."""
 
 
 def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path, *, copied: bool = False) -> Cleaned:
-    """Have Kafka clean a copy of ``log``; the answer has the CPU time of its thread and of its whole process.
+    """Make Kafka clean a copy of ``log``; the answer has the CPU time of its thread and of its whole process.
 
     ``copied``: the copy is in ``work_dir`` already.
     """
@@ -31,6 +31,6 @@ def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path, *, copied: bool = F
         map_bytes=KAFKA_MAP_BYTES,
         repeat=1,
     )
-    # The judge's loader may not have seen one record less or more than we did.
+    # The judge's loader must have read the same number of records as cleanerd.
     assert answer.map_messages_read == log.records
     return answer

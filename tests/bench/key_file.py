@@ -1,11 +1,11 @@
-"""More keys than memory: keys on disk against passes (U-43), and Kafka's own cleaner with the same buffer.
+"""More keys than memory: keys on disk compared with passes (U-43), and Kafka's own cleaner with the same buffer.
 
 Whole cleanings of logs of unique keys, one after the other in one run: CPU seconds, median of ``BENCH_REPEAT``, and
 bytes written.
 
-Usage: ``python -m tests.bench.key_file [DIRECTORY]``, a directory on the disk that is to be measured. Environment:
-``BENCH_KEYS`` (millions, default "2 4 8 16"), ``BENCH_REPEAT`` (default 3), ``BENCH_PASSES`` (millions up to which
-passes are measured, default 8), ``BENCH_KAFKA`` (millions that Kafka cleans, default 0: none).
+Usage: ``python -m tests.bench.key_file [DIRECTORY]``, a directory on the disk to measure. Environment: ``BENCH_KEYS``
+(millions, default "2 4 8 16"), ``BENCH_REPEAT`` (default 3), ``BENCH_PASSES`` (millions up to which passes are
+measured, default 8), ``BENCH_KAFKA`` (millions that Kafka cleans, default 0: none).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _print(millions: int, way: str, runs: list[tuple[int, float, int]]) -> None:
 
 
 def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]:
-    """Passes, CPU seconds of the process, bytes written, of one cleaning of a copy."""
+    """Passes, CPU seconds of the process, and bytes written for one cleaning of a copy."""
     copy, report = work / "copy", work / "report.json"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(log.log_dir, copy, copy_function=os.link)  # segments are only replaced
@@ -97,7 +97,7 @@ def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]
 
 
 def _kafka(log: MadeLog, work: Path) -> tuple[int, float, int]:
-    """The same of Kafka's cleaner: as many rounds as it needs, CPU seconds of its thread."""
+    """The same for Kafka's cleaner: all passes that it needs, CPU seconds of its thread."""
     most_rounds = log.records * 24 // MAP_BYTES + 2
     with Judge("4.3", benchmark=True) as judge:
         answers = judge.clean(

@@ -1,6 +1,6 @@
-"""A running broker with a partition of very many small segments, and a broker with very many partitions' clean points.
+"""A running broker with a partition of very many small segments, and a broker with very many partitions' checkpoints.
 
-The broker itself would take minutes to roll that many, so the segments are laid into its directory while it is down.
+The broker would need minutes to roll that many, so the segments are put into its directory while it is stopped.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ VALUE_BYTES: Final = 60
 CHECKPOINT: Final = "cleaner-offset-checkpoint"
 
 
-def lay_segments(broker: Broker, count: int, *, segment_bytes: int = 100 << 20) -> None:
+def put_segments(broker: Broker, count: int, *, segment_bytes: int = 100 << 20) -> None:
     """Give the running ``broker`` a topic whose one partition has ``count`` segments of three records; it is restarted.
 
-    One record of a segment is superseded, one supersedes, one is of a key of its own. Segments of ``segment_bytes``
-    could hold them all, so nothing but the limit of sources ends a group.
+    One record of a segment is superseded, one supersedes, one has a unique key. Segments of ``segment_bytes`` could
+    hold them all, so only the limit of sources ends a group.
     """
     create_topics(broker, [TOPIC], segment_bytes=segment_bytes)
     (directory,) = (path for log_dir in broker.log_dirs if (path := log_dir / f"{TOPIC}-0").is_dir())
@@ -49,8 +49,8 @@ def lay_segments(broker: Broker, count: int, *, segment_bytes: int = 100 << 20) 
     broker.start()
 
 
-def lay_clean_points(broker: Broker, count: int) -> None:
-    """``count`` more lines in the cleaner's checkpoint of each log directory; the broker is restarted."""
+def put_checkpoints(broker: Broker, count: int) -> None:
+    """Add ``count`` lines to the cleaner's checkpoint of every log directory; the broker is restarted."""
     broker.stop()
     for log_dir in broker.log_dirs:
         path = log_dir / CHECKPOINT

@@ -1,11 +1,11 @@
-"""Where the CPU time of a cleaning goes: ns a record by phase and by function, of the five shapes (``make profile``).
+"""CPU time of a cleaning: ns per record by phase and by function, for the five shapes (``make profile``).
 
-Kafka's warm cleaner thread takes turns with us on copies of the same log; reading twice and checking once (the CPU
-floor) and ``cp`` stand beside it. A process of its own cleans copies while ``perf`` samples it, and only the samples of
-its measured passes count. Without ``perf`` there is only the sum. The kernel that is measured is given by
-``PROFILE_KERNEL``: one with symbols, otherwise its functions have no names.
+Kafka's warm cleaner thread and cleanerd take turns on copies of the same log; the CPU floor (reading twice and checking
+once) and ``cp`` are shown beside them. A process of its own cleans copies while ``perf`` samples it; only the samples
+of its measured passes count. Without ``perf`` there is only the total. ``PROFILE_KERNEL`` is the measured kernel: one
+with symbols, otherwise its functions have no names.
 
-Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 500MiB), ``BENCH_REPEAT`` (passes, default 4),
+Environment: ``BENCH_SIZE`` (bytes of every log, uncompressed; default 500MiB), ``BENCH_REPEAT`` (passes, default 4),
 ``PROFILE_SHAPES`` (default: all), ``PROFILE_KAFKA`` (0: without Kafka).
 """
 
@@ -45,7 +45,7 @@ SAMPLES_A_SECOND: Final = 1999
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One shape: CPU ns a record of each pass; samples that fell into the passes."""
+    """One shape: CPU ns per record of every pass; the samples of the passes."""
 
     log: MadeLog
     ours: list[float]
@@ -56,7 +56,7 @@ class Profile:
     samples: list[Sample]
 
     def text(self) -> str:
-        """What is printed of it."""
+        """Its output."""
         least, median = min(self.ours), statistics.median(self.ours)
         lines = [
             f"\n{self.log.shape.name}: {self.log.shape.label}; {self.log.records} records, {self.log.log_bytes} bytes",
@@ -78,14 +78,14 @@ class Profile:
 
 
 def _table(title: str, counts: Counter[str], ns: float) -> list[str]:
-    """Rows of (ns a record, what), the dearest first: shares of the samples times ``ns``."""
+    """Rows of (ns per record, name), the most expensive first: shares of the samples times ``ns``."""
     total = counts.total()
     rows = [f"    {count / total * ns:7.1f}  {name}" for name, count in counts.most_common(MOST_FUNCTIONS)]
     return [f"  ns a record by {title}", *rows] if total else []
 
 
 def profile(shape: LogShape, work_dir: Path, judge: Judge | None) -> Profile:
-    """Make the log, have both clean it turn by turn, then sample a process that cleans it."""
+    """Make the log, clean it by both in turns, then sample a process that cleans it."""
     log = make_log(
         work_dir / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=max(SIZE_BYTES // SEGMENTS, 65_536)
     )
@@ -110,7 +110,7 @@ def profile(shape: LogShape, work_dir: Path, judge: Judge | None) -> Profile:
 
 
 def _passes(log: MadeLog, work_dir: Path, count: int, before: Sequence[str] = ()) -> Passes:
-    """A process of its own that cleans ``count`` copies after one that warms it up; ``before``: what starts it."""
+    """A process of its own that cleans ``count`` copies after a warm-up; ``before``: the command that starts it."""
     answer = work_dir / "passes.json"
     command = [*before, sys.executable, "-m", "tests.bench.profiled", str(log.log_dir), str(log.segment_bytes)]
     environment = environment_of(work_dir / "bytecode")
@@ -123,7 +123,7 @@ def sampled(log: MadeLog, work_dir: Path) -> tuple[Passes, list[Sample]]:
     if perf is None:
         return _passes(log, work_dir, REPEAT), []
     data = work_dir / "perf.data"
-    # Call chains tell the system calls apart; the clock is that of the passes. Virtual machines have no cycle counter.
+    # Call chains distinguish the system calls; the clock is that of the passes. Virtual machines have no cycle counter.
     record = (perf, "record", "-q", "-g", "-e", "cpu-clock", "-k", "CLOCK_MONOTONIC", "-F", str(SAMPLES_A_SECOND))
     passes = _passes(log, work_dir, REPEAT, (*record, "-o", str(data), "--"))
     return passes, [sample for sample in read_samples(perf, data) if passes.has(sample.seconds)]

@@ -1,4 +1,4 @@
-"""A process that cleans copies of one log, one after the other, and says what each cost; ``profile.py`` samples it.
+"""A process that cleans copies of one log one after the other and reports each cost; ``profile.py`` samples it.
 
 ``python -m tests.bench.profiled LOG_DIR SEGMENT_BYTES PASSES WORK_DIR ANSWER``
 """
@@ -24,9 +24,9 @@ _MOVED: Final = ("rchar", "wchar")
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """CPU seconds of each measured pass; when it began and ended, monotonic; bytes that one reads and writes.
+    """CPU seconds of every measured pass; its begin and end, monotonic; bytes that one reads and writes.
 
-    ``phases``: of each pass, how long index, decide, rewrite and apply took on the wall.
+    ``phases``: elapsed time of index, decide, rewrite and apply in each pass.
     """
 
     cpu_seconds: list[float]
@@ -39,17 +39,17 @@ class Passes:
         return [seconds * 1e9 / records for seconds in self.cpu_seconds]
 
     def has(self, seconds: float) -> bool:
-        """Does this moment lie in a measured pass?"""
+        """Whether this moment is in a measured pass."""
         return any(start <= seconds <= end for start, end in self.spans)
 
 
 def passes_of(answer: Path) -> Passes:
-    """What the process wrote."""
+    """The output of the process."""
     return Passes(**json.loads(answer.read_text()))
 
 
 def _use_kernel(path: str) -> None:
-    """Take the compiled module from ``path``: one that still has its symbols."""
+    """Load the compiled module from ``path``: one that still has its symbols."""
     spec = importlib.util.spec_from_file_location("cleanerd._kernel", path)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} is no Python module")
@@ -58,7 +58,7 @@ def _use_kernel(path: str) -> None:
 
 
 def _moved_bytes() -> int:
-    """Bytes that went through read and write calls so far."""
+    """Bytes of all read and write calls so far."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return sum(int(value) for name, value in (line.split(": ") for line in lines) if name in _MOVED)
 
@@ -66,13 +66,13 @@ def _moved_bytes() -> int:
 def _clean(
     log_dir: Path, segment_bytes: str, work_dir: Path
 ) -> tuple[float, tuple[float, float], int, dict[str, float]]:
-    # Not before the kernel that was asked for is there.
+    # only after the requested kernel is loaded
     from cleanerd.cli.main import run  # noqa: PLC0415
     from cleanerd_lab.bench.generate import PARTITION  # noqa: PLC0415
     from cleanerd_lab.bench.whole import clean_arguments  # noqa: PLC0415
 
     copy = work_dir / "profiled"
-    # Segments are never written to, only replaced.
+    # segments are never written to, only replaced
     shutil.copytree(log_dir, copy, copy_function=os.link)
     assignments = [f"topics.{PARTITION.topic}.segment.bytes={segment_bytes}"]
     with (
@@ -90,7 +90,7 @@ def _clean(
 
 
 def main() -> None:
-    """One pass that warms up, and those that count."""
+    """One warm-up pass, and the measured ones."""
     log_dir, segment_bytes, passes, work_dir, answer = sys.argv[1:]
     if kernel := os.environ.get(KERNEL_VARIABLE):
         _use_kernel(kernel)

@@ -1,4 +1,4 @@
-"""Samples of ``perf``, and which phase of a cleaning each belongs to."""
+"""Samples of ``perf``, and the phase of a cleaning of every."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _BY_SYSTEM_CALL: Final = (
     ("write", re.compile(r"sys_(pwrite|write|copy_file)|vfs_(iter_)?write")),
     ("fresh pages", re.compile(r"page_fault|sys_(mmap|munmap|madvise|brk)")),
 )
-"""By any frame of the chain, the first that fits; reading back is direct, and what is written is too."""
+"""By any frame of the chain, the first that matches; reading back uses direct I/O, and so does writing."""
 
-# ``pulp`` hides what it runs: two words a key are returned by reference (the hash), what the map counts is not.
+# ``pulp`` hides the calls that it makes: two words per key are returned by reference (the hash), the map's counts are
+# not.
 _BY_FUNCTION: Final = (
     ("map", re.compile(r"offset_map|put_max|OffsetMap|vectorize::imp$")),
     ("CRC of the file", re.compile(r"file_crc")),
@@ -48,7 +49,7 @@ class Sample:
 
 
 def phase_of(sample: Sample) -> str:
-    """What the program was at. What the system does is told by the call that it does it for."""
+    """The program's phase. Time in the system counts for the call that caused it."""
     if sample.binary.startswith("[") or "vmlinux" in sample.binary:
         chain = (sample.function, *sample.chain)
         written = any(re.search(r"(sys|vfs)_write", frame) for frame in chain)
@@ -75,7 +76,7 @@ def read_samples(perf: str, data: Path) -> Iterator[Sample]:
 
 
 def parse(text: str) -> Iterator[Sample]:
-    """What ``perf script`` prints: a line with the time, a line for each frame, an empty line."""
+    """The output of ``perf script``: a line with the time, a line for each frame, an empty line."""
     for block in text.split("\n\n"):
         lines = block.strip("\n").split("\n")
         head = _HEAD.match(lines[0])

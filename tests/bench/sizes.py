@@ -1,4 +1,4 @@
-"""How large the logs of the benches are, how often each is cleaned, and where the results go."""
+"""Sizes of the benchmark logs, repetitions, and the place of the results."""
 
 from __future__ import annotations
 

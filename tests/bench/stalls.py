@@ -1,8 +1,8 @@
-"""When the machine itself stood still: ``python -m tests.bench.stalls CORE``.
+"""Detects pauses of the machine itself: ``python -m tests.bench.stalls CORE``.
 
-A thread that comes before all others of its core asks to be woken every millisecond. Where it is woken late the core
-did not run at all, for nobody: the host had given it to another guest. It ends when its input does, and prints these
-spans as JSON, in microseconds of the monotonic clock, which is that of a JVM's ``nanoTime`` too.
+A thread with the highest priority on its core asks to be woken every millisecond. If it is woken late, the core did not
+run at all: the host had given it to another guest. It ends with its input, and prints these spans as JSON, in
+microseconds of the monotonic clock, which is also that of a JVM's ``nanoTime``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LATE_US: Final = 500
 def main(core: int) -> None:
     """Watch until the input ends."""
     os.sched_setaffinity(0, {core})
-    with contextlib.suppress(PermissionError):  # else the spans in which others had the core are among them
+    with contextlib.suppress(PermissionError):  # otherwise spans in which other processes had the core are included
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
     spans: list[tuple[int, int]] = []
     before = time.monotonic_ns() // 1000

@@ -1,7 +1,7 @@
 """Cleans the log directories of a running broker in a loop: ``python -m tests.bench.swapping STATE_DIR LOG_DIR...``.
 
-A process of its own, as the daemon is: what it computes must not be counted as latency of the client that is measured.
-It ends when its input does, and then prints how many groups were swapped and how long appends had to wait at most.
+A process of its own, like the daemon: its CPU time must not count as latency of the measured client. It ends with its
+input, and then prints the number of swapped groups and the longest wait of appends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.1
 
 
 def main(state_dir: str, *log_dirs: str) -> None:
-    """Round after round."""
+    """Clean repeatedly."""
     settings = load_settings([], [f"cleanerd.state.dir={state_dir}", "cleanerd.disk.reserve=0"])
     swaps, held_seconds, problems = 0, 0.0, []
     while not select.select([sys.stdin], [], [], PAUSE_SECONDS)[0]:

@@ -1,6 +1,6 @@
-"""What a cleaned copy of an archive costs beside the local engine, where its partitions are tiny.
+"""Cost of a cleaned copy of an archive compared with the local engine, with tiny partitions.
 
-``BENCH_TINY_PARTITIONS`` (default 300). No Spark is started: so little is done by one process.
+``BENCH_TINY_PARTITIONS`` (default 300). Spark does not start: one process does such small work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START_SECONDS: Final = 3.0
 @pytest.mark.bench
 @pytest.mark.timeout(1800)
 def test_tiny_partitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """At most twice the local engine's CPU, and what a start takes: both in turns, the least of three."""
+    """At most twice the local engine's CPU, plus a startup: both in turns, the least of three."""
     path = make_tiny(tmp_path / "data", PARTITIONS)
     ours, theirs = [], []
     for number in range(ROUNDS):

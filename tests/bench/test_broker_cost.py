@@ -1,9 +1,9 @@
-"""What the broker pays for being cleaned: how long a swap keeps appends waiting, and the CPU of a look.
+"""Cost for the broker: how long a swap blocks appends, and the CPU of a log query.
 
-The JVM has the options that Kafka's own start script gives it. Where it stops all threads to collect garbage while a
-swap has the lock, that is told apart: it stops appends with and without a swap.
+The JVM has the options of Kafka's own start script. A garbage collection that stops all threads while a swap has the
+lock is counted separately: it stops appends with and without a swap.
 
-Environment: ``BENCH_SEGMENTS`` (default 13000), ``BENCH_CLEAN_POINTS`` (default 10000); ``TMPDIR`` says which disk.
+Environment: ``BENCH_SEGMENTS`` (default 13000), ``BENCH_CLEAN_POINTS`` (default 10000); ``TMPDIR`` chooses the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cleanerd.broker.agent_transport import SOCKET
 from cleanerd.format.names import TopicPartition
 from cleanerd.swap.swapping_broker import SwappingBroker
 from tests.agent.building import build
-from tests.bench.many_segments import RECORDS, TOPIC, lay_clean_points, lay_segments
+from tests.bench.many_segments import RECORDS, TOPIC, put_checkpoints, put_segments
 from tests.kafka.judge import BROKERS_OWN
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.bench, pytest.mark.kafka, pytest.mark.broker, pytest.m
 
 @dataclass
 class Appends:
-    """What a producer saw meanwhile."""
+    """A producer's latencies meanwhile."""
 
     reported: dict[str, Any] = field(default_factory=dict)
 
@@ -64,14 +64,14 @@ def appending(broker: Broker) -> Iterator[Appends]:
     command = [sys.executable, "-m", "tests.bench.appending", broker.bootstrap, TOPIC]
     seen = Appends()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        time.sleep(3)  # its start is not what is measured
+        time.sleep(3)  # its start is not measured
         yield seen
         seen.reported = json.loads(process.communicate(timeout=90)[0])
 
 
 @contextlib.contextmanager
 def standing_still() -> Iterator[list[tuple[int, int]]]:
-    """The spans in which a core of the machine did not run, known when the block has ended."""
+    """The spans in which a core of the machine did not run, known after the block."""
     found: list[tuple[int, int]] = []
     with contextlib.ExitStack() as meters:
         command = [sys.executable, "-m", "tests.bench.stalls"]
@@ -94,7 +94,7 @@ def cpu_seconds(pid: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One swap: how long it had the lock, of what that was, and when."""
+    """One swap: how long it had the lock, the parts of that time, and when."""
 
     us: int
     sources: int
@@ -111,18 +111,18 @@ class Held:
 
 
 def pauses_of(log: Path) -> list[tuple[int, int]]:
-    """When the JVM had stopped all its threads, in microseconds of its clock."""
+    """The times at which the JVM had stopped all its threads, in microseconds of its clock."""
     found = re.findall(r"^\[(\d+)ns\] Safepoint .*Total: +(\d+) ns", log.read_text(), re.MULTILINE)
     return [((int(end) - int(total)) // 1000, int(end) // 1000) for end, total in found]
 
 
 def test_swap_lock(broker_43: StartBroker, tmp_path: Path) -> None:
-    """U-36: 13,000 small segments; how long the partition's lock is held at most, and what a producer notices."""
+    """U-36: 13,000 small segments; the longest time that the partition's lock is held, and a producer's latencies."""
     times, safepoints = tmp_path / "times", tmp_path / "safepoints"
     watched = (f"-Dcleanerd.test.times={times}", f"-Xlog:safepoint:file={safepoints}:timenanos:filecount=0")
     own = ("-XX:-UseSerialGC", "-XX:TieredStopAtLevel=4", *BROKERS_OWN)
     broker = broker_43(jvm_args=(f"-javaagent:{build(tmp_path, 'timing')}", *own, *watched))
-    lay_segments(broker, SEGMENTS)
+    put_segments(broker, SEGMENTS)
     swaps: list[tuple[int, int]] = []
 
     class Noting(SwappingBroker):
@@ -163,10 +163,10 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path) -> None:
 
 
 def test_the_cost_of_a_log_request(broker_43: StartBroker) -> None:
-    """Ten thousand clean points in the cleaner's checkpoint: what a ``log`` request costs the broker."""
+    """Ten thousand checkpoints of the cleaner: the broker's cost of a ``log`` request."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, [TOPIC])
-    lay_clean_points(broker, CLEAN_POINTS)
+    put_checkpoints(broker, CLEAN_POINTS)
     name = TopicPartition(TOPIC, 0)
     with SwappingBroker(broker.log_dirs[0] / SOCKET) as agent:
         for _ in range(SCANS):  # the JIT's share

@@ -1,4 +1,4 @@
-"""``cleanerd bench``: every number is there, and nothing is left behind."""
+"""``cleanerd bench``: every figure is printed, and no file is left."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_measures_every_stage_of_every_log(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.long
 def test_one_log_as_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole, "STARTS", 1)  # the first test has measured five: no option says fewer
+    monkeypatch.setattr(whole, "STARTS", 1)  # the first test has measured five: no option selects fewer
     assert run([*SMALL, "--log", "lz4", "--dir", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert "wall / cp" in text

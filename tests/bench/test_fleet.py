@@ -1,10 +1,10 @@
-"""What 2,000 small compacted partitions in 4 log directories cost: Kafka's own cleaner, then the daemon with the agent.
+"""Cost of 2,000 small compacted partitions in 4 log directories: Kafka's own cleaner, then the daemon with the agent.
 
 Every partition has two closed segments of 600 bytes and an active one. Two real brokers with the same settings, one
 after the other, each with a JVM as Kafka's start script starts it. On the first one Kafka's cleaner cleans all of them:
-measured are its threads, and what the whole broker takes more than before. On the second one ``cleanerd run`` does,
-live: measured are the daemon from the moment that it is ready, and what the broker takes more. Then what the daemon
-takes until it is ready, and when there is nothing to do: share of a core, memory, and how long a scrape takes.
+measured are its threads, and the broker's additional CPU. On the second one ``cleanerd run`` does, live: measured are
+the daemon from the moment that it is ready, and the broker's additional CPU. Then the daemon's cost until it is ready,
+and when idle: share of a core, memory, and duration of a scrape.
 
 Environment: ``BENCH_PARTITIONS`` (default 2000), ``BENCH_IDLE_SECONDS`` (default 60), ``BENCH_KAFKA=0`` leaves Kafka's
 own cleaner out.
@@ -52,12 +52,12 @@ JVM: Final = ("-XX:-UseSerialGC", "-XX:TieredStopAtLevel=4", *BROKERS_OWN)
 
 
 def topics() -> list[str]:
-    """Of a hundred partitions each."""
+    """With a hundred partitions each."""
     return [f"fleet{n}" for n in range(PARTITIONS // PARTITIONS_A_TOPIC)]
 
 
 def fill(broker: Broker) -> None:
-    """Partitions with two closed segments, in which every second record is superseded. Kafka's cleaner leaves them."""
+    """Partitions with two closed segments, in which every second record is superseded. Kafka's cleaner skips them."""
     for topic in topics():
         create_topics(broker, [topic], partitions=PARTITIONS_A_TOPIC, segment_bytes=600, file_delete_delay_ms="1000")
     writer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "queue.buffering.max.messages": 10**6})
@@ -71,11 +71,11 @@ def fill(broker: Broker) -> None:
 
 
 class Spent:
-    """The CPU that a broker takes from now on, less what it took before for as long with nothing to do."""
+    """The CPU that a broker uses from now on, minus its idle CPU for the same time."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        time.sleep(QUIET_SECONDS)  # what filling it left to do
+        time.sleep(QUIET_SECONDS)  # work that is left from filling it
         before = cpu_seconds(broker.pid)
         time.sleep(QUIET_SECONDS)
         self._since, self._at = cpu_seconds(broker.pid), time.monotonic()
@@ -87,7 +87,7 @@ class Spent:
 
 
 def cleaned(broker: Broker) -> int:
-    """How many partitions somebody has cleaned, as the broker's checkpoints say: who asks a daemon makes it answer."""
+    """Number of cleaned partitions by the broker's checkpoints: queries would cost the daemon CPU."""
     found = 0
     for log_dir in broker.log_dirs:
         checkpoint = log_dir / CLEANER_CHECKPOINT
@@ -96,8 +96,8 @@ def cleaned(broker: Broker) -> int:
     return found
 
 
-def have_kafka_clean(broker: Broker) -> dict[str, float]:
-    """All of them, by the broker's own cleaner."""
+def clean_by_kafka(broker: Broker) -> dict[str, float]:
+    """Clean all by the broker's own cleaner."""
     assert cleaned(broker) == 0
     thread = thread_seconds(broker)
     spent = Spent(broker)
@@ -115,15 +115,15 @@ def have_kafka_clean(broker: Broker) -> dict[str, float]:
 
 
 def settings(broker: Broker) -> list[str]:
-    """Of a daemon beside it."""
+    """Settings of a daemon beside it."""
     return [
         f"cleanerd.broker.properties={broker.properties_file}",
         f"topics.*.{RATIO}={CLEANING_RATIO}",
     ]
 
 
-def have_daemon_clean(broker: Broker, base: Path) -> dict[str, float]:
-    """All of them, live; then nothing is to do."""
+def clean_by_daemon(broker: Broker, base: Path) -> dict[str, float]:
+    """Clean all, live; then the daemon is idle."""
     spent = Spent(broker)
     with running(base, "live", settings(broker)) as live:
         found = {"ready_live_seconds": live.ready_seconds, "ready_live_cpu_seconds": live.ready_cpu_seconds}
@@ -154,14 +154,14 @@ def test_two_thousand_partitions(broker_43: StartBroker, tmp_path: Path) -> None
     if WITH_KAFKA:
         theirs = broker_43(log_dirs=LOG_DIRS, jvm_args=JVM)
         fill(theirs)
-        found |= have_kafka_clean(theirs)
+        found |= clean_by_kafka(theirs)
         theirs.stop()
     ours = broker_43(log_dirs=LOG_DIRS, jvm_args=(*JVM, *with_agent()))
     fill(ours)
     with running(tmp_path, "observe", settings(ours)) as observing:
         found["ready_observe_seconds"] = observing.ready_seconds
         found["ready_observe_cpu_seconds"] = observing.ready_cpu_seconds
-    found |= have_daemon_clean(ours, tmp_path)
+    found |= clean_by_daemon(ours, tmp_path)
     found = reported(found, "fleet")
     assert found["memory_mib"] <= MOST_MEMORY_MIB
     if found["cores_share"] >= IDLE_SHARE:

@@ -1,4 +1,4 @@
-"""The made-up logs are what they say: else the measurements measure something else."""
+"""The generated logs have the announced properties; otherwise the measurements would be wrong."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _chunks(log: MadeLog) -> list[_kernel.Chunk]:
 
 @pytest.mark.long
 def test_shape_is_as_announced(log: MadeLog) -> None:
-    """The kernel checks CRCs and records; here: counts, offsets, and the share that is superseded."""
+    """The kernel checks CRCs and records; this test checks counts, offsets, and the share of superseded records."""
     chunks = _chunks(log)
     offsets = np.concatenate([chunk.records.offset for chunk in chunks])
     assert np.array_equal(offsets, np.arange(log.records))
@@ -63,7 +63,7 @@ def test_bytes_are_as_announced(log: MadeLog) -> None:
 
 @pytest.mark.long
 def test_records_read_back_with_the_other_decoder(log: MadeLog) -> None:
-    """format/record.py knows nothing of the kernel's decoder."""
+    """format/record.py is independent of the kernel's decoder."""
     path = segments(log.partition_dir)[0]
     data = np.fromfile(path, np.uint8)
     size = int(_kernel.scan_headers(data, 0).size[0])
@@ -104,7 +104,7 @@ def test_it_is_a_log_directory(log: MadeLog) -> None:
 
 
 def test_versions(tmp_path: Path) -> None:
-    """All but the tombstones have one, of their own; the rest of the shape is what it is without."""
+    """All but the tombstones have one, each its own; otherwise the shape is the same as without versions."""
     plain = SHAPES[0]
     shape = LogShape(plain.name, plain.label, plain.record_bytes, plain.batch_records, plain.superseded, versions=True)
     log = make_log(tmp_path / "log", shape, unpacked_bytes=SIZE, segment_bytes=SIZE // 4)

@@ -1,4 +1,4 @@
-"""What ``make bench-kafka-source`` calls reached."""
+"""When ``make bench-kafka-source`` reaches its goal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.bench.spark_kafka.run import verdict
 
 
 def test_throughput_decides_and_not_the_cpu() -> None:
-    """The goal is throughput: 2.4 times less CPU is told beside it and fails nothing."""
+    """The goal is throughput: 2.4 times less CPU is only reported beside it."""
     seconds = {"kafka": [12.3, 6.8], "kafka-segments": [2.9, 2.1]}
     cpu = {"kafka": [22.2, 9.9], "kafka-segments": [5.6, 4.2]}
     text, reached = verdict(seconds, cpu)
@@ -15,5 +15,5 @@ def test_throughput_decides_and_not_the_cpu() -> None:
 
 
 def test_below_three_times_is_not_reached() -> None:
-    """Nor does little CPU make up for it."""
+    """Less CPU does not compensate for it."""
     assert not verdict({"kafka": [6.0], "kafka-segments": [2.1]}, {"kafka": [9.0], "kafka-segments": [1.0]})[1]

@@ -1,10 +1,10 @@
-"""What a producer notices of swaps: its latency without and with them, six rounds of both in turn.
+"""Effect of swaps on a producer: its latency without and with them, six rounds of both in turn.
 
-One client sends at a steady pace to the very partitions that are cleaned, with acks=all. Latencies are librdkafka's
-own, from ``produce`` to the acknowledgement. Broker, client and cleanerd share the machine, so what cleanerd's
-computing costs is in the figures.
+One client sends at a constant rate to the partitions that are cleaned, with acks=all. Latencies are librdkafka's own,
+from ``produce`` to the acknowledgement. Broker, client and cleanerd share the machine, so cleanerd's CPU use is in the
+figures.
 
-Environment: ``BENCH_ROUNDS`` (default 6), ``BENCH_SECONDS`` of each half of a round (default 15).
+Environment: ``BENCH_ROUNDS`` (default 6), ``BENCH_SECONDS`` of every half of a round (default 15).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ VALUE_BYTES: Final = 500
 RECORDS_PER_SECOND: Final = 500
 PERCENTILES: Final = (50.0, 99.0, 99.9)
 MOST_TIMES: Final = 5
-"""Times as long with swaps as without: more would be a fault, and less is lost in the noise of a small machine."""
+"""Permitted ratio of latencies with and without swaps: a smaller difference is lost in the noise of a small machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Latencies in ms at PERCENTILES, and how many groups were swapped meanwhile."""
+    """Latencies in ms at PERCENTILES, and the number of groups swapped meanwhile."""
 
     percentiles: tuple[float, ...]
     swaps: int
@@ -52,7 +52,7 @@ class Half:
 
 
 def send(broker: Broker, seconds: float) -> list[float]:
-    """Records at a steady pace; their latencies in ms."""
+    """Send records at a constant rate; returns their latencies in ms."""
     latencies: list[float] = []
 
     def delivered(error: Any, message: Any) -> None:
@@ -77,7 +77,7 @@ def half(broker: Broker, state: Path, *, swapping: bool) -> Half:
     if swapping:
         command = [sys.executable, "-m", "tests.bench.swapping", state, *broker.log_dirs]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            time.sleep(2)  # its start is not what is measured
+            time.sleep(2)  # its start is not measured
             latencies = send(broker, SECONDS)
             reported = json.loads(process.communicate(timeout=60)[0])
     else:

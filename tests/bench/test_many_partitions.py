@@ -1,7 +1,8 @@
-"""What the daemon costs for 20,000 compacted partitions of a broker that is down, each one empty segment.
+"""Cost of the daemon for 20,000 compacted partitions of a stopped broker, each one empty segment.
 
-Nothing is to be cleaned: this is what looking, remembering and showing cost. Four log directories, a hundred partitions
-a topic, as many topics as that takes. ``BENCH_EMPTY_PARTITIONS`` (default 20000), ``BENCH_IDLE_SECONDS`` (default 60).
+There is nothing to clean: this is the cost of scanning, remembering and showing. Four log directories, a hundred
+partitions per topic, with the necessary number of topics. ``BENCH_EMPTY_PARTITIONS`` (default 20000),
+``BENCH_IDLE_SECONDS`` (default 60).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ MOST_MEMORY_MIB: Final = 400.0
 MOST_SCRAPE_MS: Final = 50.0
 
 
-def lay(base: Path) -> list[Path]:
-    """The log directories, as a broker leaves them that was stopped before anybody wrote anything."""
+def write_log_dirs(base: Path) -> list[Path]:
+    """The log directories of a broker stopped before any write."""
     topics = [(f"fleet{n}", uuid.uuid4()) for n in range(PARTITIONS // PARTITIONS_A_TOPIC)]
     names = [(f"{topic}-{number}", of) for topic, of in topics for number in range(PARTITIONS_A_TOPIC)]
     made = []
@@ -45,7 +46,7 @@ def lay(base: Path) -> list[Path]:
 @pytest.mark.timeout(900)
 def test_twenty_thousand_partitions(tmp_path: Path) -> None:
     """Ready within 20 s, idle below 3 % of a core and 400 MiB, a scrape within 50 ms."""
-    log_dirs = lay(tmp_path)
+    log_dirs = write_log_dirs(tmp_path)
     found: dict[str, float] = {"partitions": PARTITIONS, "cores_share": round(idle_share(2), 2)}
     settings = [f"cleanerd.log.dirs={','.join(map(str, log_dirs))}", "topics.*.cleanup.policy=compact"]
     with running(tmp_path, "observe", settings) as daemon:

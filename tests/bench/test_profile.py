@@ -1,4 +1,4 @@
-"""``make profile``: samples are read as ``perf script`` prints them, and told apart by what the program was at."""
+"""``make profile``: samples are parsed from the output of ``perf script``, and assigned to phases."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def test_samples_as_perf_prints_them() -> None:
     ],
 )
 def test_phases(function: str, binary: str, chain: tuple[str, ...], phase: str) -> None:
-    """What the system does belongs to the call that asked for it, whatever its own functions are called."""
+    """Time in the system belongs to the call that caused it, whatever its own functions are called."""
     assert phase_of(Sample(0.0, function, binary, chain)) == phase
 
 
 def test_only_measured_passes_count() -> None:
-    """A start and the pass that warms up are not what a record costs."""
+    """A start and the warm-up pass are not part of a record's cost."""
     passes = Passes(cpu_seconds=[2.0], spans=[(10.0, 20.0)], moved_bytes=0.0, phases=[])
     assert [passes.has(moment) for moment in (9.9, 10.0, 20.0, 20.1)] == [False, True, True, False]
     assert passes.cpu_ns_per_record(1_000_000_000) == [2.0]

@@ -1,6 +1,6 @@
-"""How fast the data source reads: by the clock through Spark with two cores, and by CPU from files to Arrow.
+"""Speed of the data source: elapsed time through Spark with two cores, and CPU from files to Arrow.
 
-The log has a header in each record, 128 bytes a record, 64 a batch. Environment: ``BENCH_SPARK_SOURCE_MIB`` (512).
+The log has a header in each record, 128 bytes per record, 64 per batch. Environment: ``BENCH_SPARK_SOURCE_MIB`` (512).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FEW: Final = "offset,timestamp"
 LEAST: Final = {ALL: 80, FEW: 200}
 """MiB/s of the log through Spark with two cores."""
 LEAST_ARROW: Final = 500
-"""MiB a second of CPU, all columns, from files to Arrow."""
+"""MiB per second of CPU, all columns, from files to Arrow."""
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(900)]
 
@@ -62,7 +62,7 @@ def session() -> Iterator[SparkSession]:
 
 @pytest.mark.parametrize("columns", [ALL, FEW], ids=["all", "few"])
 def test_through_spark(session: SparkSession, log: tuple[Path, int], columns: str) -> None:
-    """The best of some rounds, the first of which Java's compiler takes."""
+    """The best of some rounds, the first of which warms up the JIT."""
     path, size_mib = log
     frame = session.read.format("kafka-segments").option("columns", columns).load(str(path))
     found = []
@@ -76,7 +76,7 @@ def test_through_spark(session: SparkSession, log: tuple[Path, int], columns: st
 
 @pytest.mark.parametrize("columns", [ALL, FEW], ids=["all", "few"])
 def test_to_arrow(log: tuple[Path, int], columns: str) -> None:
-    """Without Spark: what a task makes, one core."""
+    """Without Spark: the output of a task, one core."""
     path, size_mib = log
     reader = KafkaSegments({"path": str(path)}).reader(schema_of(columns.split(",")))
     found, records = [], 0

@@ -1,11 +1,10 @@
-"""Speed against Kafka's own cleaner, on copies of the same logs, in one run (U-30).
+"""Speed compared with Kafka's own cleaner, on copies of the same logs, in one run (U-30).
 
-CPU time, because the machine is shared, of both whole processes: ours with fsync and verification, less a start on an
-empty directory; Kafka's in a JVM that is warm, with the options that Kafka's own scripts give a broker. The two take
-turns, so that what else the machine does meets both, and the least of each is compared.
+CPU time, because the machine is shared, of both whole processes: cleanerd's with fsync and verification, minus a start
+on an empty directory; Kafka's in a JVM that is warm, with the options that Kafka's own scripts give a broker. The two
+take turns, so that other load affects both, and the least of every is compared.
 
-Environment: ``BENCH_SIZE`` (bytes of each log, uncompressed; default 500MiB),
-``BENCH_REPEAT`` (passes, default 4).
+Environment: ``BENCH_SIZE`` (bytes of every log, uncompressed; default 500MiB), ``BENCH_REPEAT`` (passes, default 4).
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ LEAST_TIMES_FASTER: Final = {"a80": 6.0, "a10": 6.0, "single": 4.0, "lz4": 3.0, 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One log: CPU ns a record of both (least and median of all passes), and the yardsticks.
+    """One log: CPU ns per record of both (least and median of all passes), and the reference values.
 
-    ``kafka`` is the whole JVM, ``kafka_thread`` the cleaner's thread alone, without the collector behind it.
+    ``kafka`` is the whole JVM, ``kafka_thread`` the cleaner's thread alone, without its garbage collector.
     """
 
     log: str
@@ -56,12 +55,12 @@ class Comparison:
 
     @property
     def times_faster(self) -> float:
-        """Than the whole JVM."""
+        """Compared with the whole JVM."""
         return self.kafka / self.ours
 
     @property
     def times_faster_than_thread(self) -> float:
-        """Than the cleaner's thread alone."""
+        """Compared with the cleaner's thread alone."""
         return self.kafka_thread / self.ours
 
     def row(self) -> str:
@@ -112,7 +111,7 @@ def table() -> Iterator[list[Comparison]]:
 def test_times_faster_than_kafkas_cleaner(
     shape: LogShape, judge: Judge, start: Cost, table: list[Comparison], tmp_path: Path
 ) -> None:
-    """U-30: CPU per record of our whole process, at most a sixth (a fourth, a third) of Kafka's."""
+    """U-30: CPU per record of the whole process, at most a sixth (a fourth, a third) of Kafka's."""
     log = make_log(
         tmp_path / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=max(SIZE_BYTES // SEGMENTS, 65_536)
     )

@@ -1,4 +1,4 @@
-"""What versions cost: CPU of the whole process against ``offset`` on the same log, and bytes a key (U-19, R280-8).
+"""Cost of versions: CPU of the process compared with ``offset`` on the same log, and bytes per key (U-19, R280-8).
 
 Environment: ``BENCH_SIZE`` and ``BENCH_REPEAT`` as in test_speed.py.
 """
@@ -34,7 +34,7 @@ STRATEGIES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """CPU ns a record."""
+    """CPU ns per record."""
 
     log: str
     offset: float
@@ -88,7 +88,7 @@ def _cpu(log: MadeLog, work_dir: Path, start: Cost, settings: tuple[str, ...]) -
 @pytest.mark.bench
 @pytest.mark.parametrize("versions", [False, True])
 def test_bytes_a_key(versions: bool) -> None:
-    """U-19: what the map takes for a key, filled up to its load, and how sure it is of it."""
+    """U-19: the map's bytes per key when filled up to its load, and its identity bits."""
     memory_bytes = 64 << 20
     offset_map = OffsetMap(memory_bytes, versions=versions)
     most = MOST_BYTES_A_KEY["versions" if versions else "offset"]

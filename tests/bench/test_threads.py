@@ -1,7 +1,7 @@
-"""Time on the wall with one thread and with two, on one big partition.
+"""Elapsed time with one thread and with two, on one big partition.
 
-Rounds of both, one after the other, and the best of each. CPU time says nothing here, so the machine must be idle: only
-rounds before and after which two busy loops had two cores to themselves are held to anything.
+Rounds of both, one after the other, and the best of every. CPU time shows nothing in this case, so the machine must be
+idle: a round counts only if two busy loops had two cores before and after it.
 
 Environment: ``BENCH_SIZE`` as in test_speed.py, but 256 MiB at least; ``BENCH_ROUNDS`` (default 6).
 """
@@ -34,7 +34,7 @@ LEAST_GAIN: Final = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One cleaning with a thread and one with two, and what two busy loops got of their cores around them."""
+    """One cleaning with a thread and one with two, and the share of cores that two busy loops had around them."""
 
     one: TimedClean
     two: TimedClean
@@ -86,7 +86,7 @@ def _times(clean: TimedClean) -> dict[str, float]:
 
 
 def _save(result: dict[str, object]) -> None:
-    """Beside what test_speed.py found."""
+    """Beside the results of test_speed.py."""
     path = RESULTS / "speed.json"
     RESULTS.mkdir(parents=True, exist_ok=True)
     known = json.loads(path.read_text()) if path.exists() else None

@@ -1,4 +1,4 @@
-"""The simulation of threads against cases that can be worked out by hand."""
+"""The simulation of threads compared with cases computed by hand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def program(*steps: Step) -> Iterator[Step]:
-    """A thread that does these."""
+    """A thread with these steps."""
     return iter(steps)
 
 
@@ -28,7 +28,7 @@ def test_the_lock_is_for_one() -> None:
 
 
 def test_a_waiting_thread_is_woken() -> None:
-    """Before or after he asked; whoever waits for the same goes on as well."""
+    """If it began to wait before or after the event; several waiting threads all continue."""
     first = program(("free", 3.0), ("tell", 7), ("free", 1.0))
     second = program(("free", 1.0), ("wait", 7), ("free", 2.0))
     third = program(("free", 2.0), ("wait", 7), ("free", 1.5))
@@ -38,14 +38,14 @@ def test_a_waiting_thread_is_woken() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_threads_scale_without_the_lock(threads: int) -> None:
-    """Without the lock so many threads do so many times as much; with nothing but it, what one does."""
+    """Without the lock n threads do n times as much; with nothing but the lock, as much as one."""
     assert partitions_at_once([Work(0.0, 1.0, 0.0)], threads, pieces=4000) == pytest.approx(threads, rel=0.1)
     assert partitions_at_once([Work(1.0, 0.0, 0.0)], threads, pieces=4000) == pytest.approx(1.0, rel=0.1)
 
 
 @pytest.mark.long
 def test_limits() -> None:
-    """No more than one over the share that holds the lock, or that goes by in order; phases follow each other."""
+    """At most one over the share that holds the lock, or that runs in order; phases follow each other."""
     held = [Work(0.1, 0.9, 0.0)]
     assert partitions_at_once(held, 32, pieces=4000) == pytest.approx(10, rel=0.1)
     assert partitions_at_once(held, 32, pieces=4000, one_lock=False) == pytest.approx(32, rel=0.1)
@@ -55,7 +55,7 @@ def test_limits() -> None:
 
 
 def test_threads_that_share_the_pieces_scale() -> None:
-    """Two threads are twice as fast as long as what is done in order is less than half; then they are held by it."""
+    """Two threads are twice as fast while the ordered part is less than half; beyond that it limits them."""
     assert one_partition([Work(0.0, 1.0, 0.0)], 1, pieces=4000) == pytest.approx(1.0, rel=0.05)
     assert one_partition([Work(0.0, 0.7, 0.3)], 2, pieces=4000) == pytest.approx(2.0, rel=0.1)
     assert one_partition([Work(0.0, 0.3, 0.7)], 2, pieces=4000) == pytest.approx(1 / 0.7, rel=0.1)
@@ -63,7 +63,7 @@ def test_threads_that_share_the_pieces_scale() -> None:
 
 
 def test_kinds() -> None:
-    """What holds the lock, what is not known, what is done in order, and the rest."""
+    """Work with the lock, unknown work, ordered work, and the rest."""
     phases = ("Python", "NumPy", "memory, libc", "map", "flush", "codecs", "read")
     kinds = ["held", "held", "unknown", "in order", "in order", "parallel", "parallel"]
     assert [kind_of(phase) for phase in phases] == kinds

@@ -1,8 +1,7 @@
-"""Threads that share one interpreter's lock, simulated: a core for each, the lock given in the order of asking.
+"""Simulation of threads that share one interpreter's lock: a core for each, the lock given in the order of requests.
 
-A thread's program yields what it does next: hold the lock for so long, run without it for so long, tell that something
-has happened, or wait until somebody told it. Nothing else is modelled: no bandwidth of memory or disk, no cost of
-handing the lock over.
+A thread's program yields its next step: hold the lock for some time, run without it for some time, signal an event, or
+wait for one. Nothing else is modelled: no bandwidth of memory or disk, no cost of passing the lock on.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 from cleanerd.segments.pool import AHEAD
 
 Step = tuple[Literal["hold", "free", "wait", "tell"], float]
-"""What is done, and its seconds; of "wait" and "tell" the number of what has happened."""
+"""The step, and its seconds; for "wait" and "tell" the number of the event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Seconds of a phase: with the lock; without it, by anybody; without it, in order, one after the other."""
+    """Seconds of a phase: with the lock; without it, in any thread; without it, in order, one after the other."""
 
     held: float
     parallel: float
@@ -37,7 +36,7 @@ class Work:
 
 
 def finished_after(programs: Sequence[Iterator[Step]], *, one_lock: bool = True) -> float:
-    """When the last thread ends. Without ``one_lock`` holding it keeps nobody waiting (free-threaded Python)."""
+    """When the last thread ends. Without ``one_lock`` holding it blocks no thread (free-threaded Python)."""
     now = 0.0
     ready = [(0.0, number) for number in range(len(programs))]
     heapq.heapify(ready)
@@ -67,7 +66,7 @@ def finished_after(programs: Sequence[Iterator[Step]], *, one_lock: bool = True)
 
 
 def partitions_at_once(works: Sequence[Work], threads: int, *, pieces: int, one_lock: bool = True) -> float:
-    """How much faster so many threads clean as many partitions, against one thread that cleans them in turn."""
+    """Speed-up of so many threads on as many partitions, compared with one thread that cleans them in turn."""
     chance = random.Random(20261125)
 
     def program() -> Iterator[Step]:
@@ -81,11 +80,11 @@ def partitions_at_once(works: Sequence[Work], threads: int, *, pieces: int, one_
 
 
 def one_partition(works: Sequence[Work], threads: int, *, pieces: int, one_lock: bool = True) -> float:
-    """How much faster so many threads are inside one partition: phase after phase, pieces of each in order."""
+    """Speed-up of so many threads inside one partition: phase by phase, the pieces of every in order."""
     alone = sum(work.seconds for work in works)
     took = 0.0
     for work in works:
-        if not work.parallel:  # nothing of it is shared out
+        if not work.parallel:  # none of it is divided
             took += work.seconds
         else:
             pool = _Pool(work, threads, pieces)
@@ -95,10 +94,10 @@ def one_partition(works: Sequence[Work], threads: int, *, pieces: int, one_lock:
 
 
 class _Pool:
-    """A phase of one partition in ``cleanerd.segments.pool``: free workers make pieces, the owner takes them.
+    """A phase of one partition in ``cleanerd.segments.pool``: free workers make pieces, the owner takes them in order.
 
-    The owner makes one too when the next one that it has to take is not made. No more than some are made and not taken.
-    Parts of a log are much alike: one takes half to one and a half times as long as they do on average.
+    The owner makes one too if its next one is not ready. The number of ready pieces is limited. Parts of a log are
+    similar: one takes half to one and a half times the average.
     """
 
     def __init__(self, work: Work, threads: int, pieces: int) -> None:

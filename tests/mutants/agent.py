@@ -1,4 +1,7 @@
-"""Mistakes in the agent: what it lets a broker swap in, and for whom (``agent/src``). Each is built and loaded."""
+"""Mistakes in the agent: plans that it accepts, and clients that it serves (``agent/src``).
+
+Each is built and loaded.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes beside a running broker: what is asked of its agent, what an answer means (``swap/live_swap.py``)."""
+"""Mistakes beside a running broker: requests to its agent, and the meaning of its responses (``swap/live_swap.py``)."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ BESIDE_BROKERS = (
         "cleanerd/segments/producers.py",
         "if producers * PRODUCER_BYTES > self.memory_bytes:",
         "if self.memory_bytes < 0:",
-        ("tests/segments/test_producers.py::test_more_producers_than_there_is_memory_for",),
+        ("tests/segments/test_producers.py::test_more_producers_than_fit_into_memory",),
     ),
     Mutant(
         "witnesses-of-the-sources-only",
@@ -138,7 +138,7 @@ BESIDE_BROKERS = (
         "cleanerd/segments/log_dir.py",
         "if known is None or known[0] != data:",
         "if known is None:",
-        ("tests/segments/test_log_dir.py::test_what_is_still_the_same_is_not_parsed_again",),
+        ("tests/segments/test_log_dir.py::test_unchanged_files_are_not_parsed_again",),
     ),
     Mutant(
         "partitions-of-the-first-look",
@@ -146,7 +146,7 @@ BESIDE_BROKERS = (
         "cleanerd/segments/log_dir.py",
         "        if names != self.names:\n",
         "        if not self.names:\n",
-        ("tests/segments/test_log_dir.py::test_what_is_still_the_same_is_not_parsed_again",),
+        ("tests/segments/test_log_dir.py::test_unchanged_files_are_not_parsed_again",),
     ),
     Mutant(
         "a-staged-plan-outlives-a-live-round",

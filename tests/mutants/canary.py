@@ -1,4 +1,4 @@
-"""Mistakes of the canary: a budget that is exceeded, a wrong cleaning that is not found or does not hold."""
+"""Mistakes of the canary: a budget that is exceeded, a wrong cleaning that is not found or does not hold it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in where to look and how far to go: bounds, index of the dirty part, groups (``log/``, ``cleaner/``)."""
+"""Mistakes in the range of a cleaning: limits, index of the dirty section, groups (``segments/``, ``cleaner/``)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CLEANING = (
         "cleanerd/segments/pool.py",
         "with self.paused(), contextlib.ExitStack() as opened:",
         "with contextlib.ExitStack() as opened:",
-        ("tests/segments/test_pool_errors.py::test_staged_files_are_read_when_nobody_reads_the_log",),
+        ("tests/segments/test_pool_errors.py::test_staged_files_are_read_after_the_log",),
     ),
     Mutant(
         "rewrite-begins-at-the-chunks-first-batch",
@@ -149,7 +149,7 @@ CLEANING = (
         "if not segment.is_active or error.position < 0:",
         "if error.position < 0:",
         (
-            "tests/segments/test_preallocated_zeros.py::test_a_closed_segment_has_none",
+            "tests/segments/test_preallocated_zeros.py::test_a_closed_segment_has_no_preallocated_space",
             "tests/cleaner/test_preallocated.py::test_zeros_in_a_closed_segment_are_refused",
         ),
     ),
@@ -159,7 +159,7 @@ CLEANING = (
         "cleanerd/segments/reading.py",
         "                if is_room:\n                    segment =",
         "                if error.position >= 0:\n                    segment =",
-        ("tests/segments/test_preallocated_zeros.py::test_zeros_between",),
+        ("tests/segments/test_preallocated_zeros.py::test_zeros_between_batches",),
     ),
     Mutant(
         "damage-below-the-recovery-point-is-the-end",
@@ -191,7 +191,7 @@ CLEANING = (
         PRODUCERS,
         "            and self.below >= log_end\n",
         "",
-        ("tests/segments/test_producers.py::test_one_state_for_both_questions",),
+        ("tests/segments/test_producers.py::test_one_state_for_both_queries",),
     ),
     Mutant(
         "newest-open-transaction-sets-the-bound",
@@ -282,7 +282,7 @@ CLEANING = (
         "cleanerd/segments/torn_tail.py",
         "may_be_torn = torn_from is not None and following > torn_from",
         "may_be_torn = True",
-        ("tests/segments/test_torn_tail.py::test_damage_in_front_of_a_marker_where_indexes_are_missing",),
+        ("tests/segments/test_torn_tail.py::test_damage_before_a_marker_with_missing_indexes",),
     ),
     Mutant(
         "markers-above-the-recovery-point-believed",
@@ -301,7 +301,7 @@ CLEANING = (
         TORN,
         "if log.last_stable_offset is not None:\n        return read_aborted",
         "if log.segments:\n        return read_aborted",
-        ("tests/segments/test_torn_tail.py::test_the_segment_of_the_recovery_point_is_read_itself",),
+        ("tests/segments/test_torn_tail.py::test_the_log_of_the_recovery_points_segment_is_read",),
     ),
     Mutant(
         "transaction-indexes-without-their-offset-index-believed",
@@ -309,7 +309,7 @@ CLEANING = (
         TORN,
         "        if INDEX_SUFFIX not in segment.suffixes:\n",
         "        if INDEX_SUFFIX == TXNINDEX_SUFFIX:\n",
-        ("tests/segments/test_torn_tail.py::test_indexes_that_the_broker_makes_anew",),
+        ("tests/segments/test_torn_tail.py::test_indexes_that_the_broker_rebuilds",),
     ),
     Mutant(
         "transactions-open-before-the-recovery-forgotten",

@@ -1,4 +1,4 @@
-"""Mistakes of what is made of all daemons of a cluster together."""
+"""Mistakes in combining all daemons of a cluster."""
 
 from __future__ import annotations
 

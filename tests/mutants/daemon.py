@@ -1,4 +1,4 @@
-"""Mistakes of the daemon: who is cleaned next, who is left alone, what a failure leads to."""
+"""Mistakes of the daemon: the next partition, skipped partitions, effects of a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted mistakes in which clock the daemon believes."""
+"""Mistakes in the choice of the clock that the daemon trusts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of the estimates: a bound that is none, what a sample does not see, and a cleaning that waits."""
+"""Mistakes of the estimates: a wrong limit, parts that a sample misses, and a cleaning that waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent may get wrong when a swap stops half-way, and the broker is to give up the log directory."""
+"""Mistakes of the agent when a swap stops half-way, and the broker must take the log directory offline."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ UNDO = "cleanerd/swap/undo.py"
 DECIDE = "cleanerd/cleaner/decide.py"
 UNPROVEN = "tests/cleaner/test_first_dirty_above_clean.py"
 TWICE = f"{UNPROVEN}::test_two_records_of_a_key_below_kafkas_checkpoint"
-AGES = "tests/segments/test_cleanable_range.py::test_the_batches_say_how_old_a_segment_is"
+AGES = "tests/segments/test_cleanable_range.py::test_the_age_of_a_segment_is_read_from_its_batches"
 MARKERS = "tests/swap/test_undo_order.py::test_a_transaction_without_its_marker_stays_away"
 IDLE = "tests/cleaner/test_idle_tombstone_removal.py"
 
@@ -77,7 +77,7 @@ HINTS = (
         BOUNDS,
         "reader if segments[row + 1].base <= readable_end else None",
         "reader if readable_end >= 0 else None",
-        ("tests/segments/test_cleanable_range.py::test_what_may_be_torn_is_not_read_for_its_age",),
+        ("tests/segments/test_cleanable_range.py::test_possibly_torn_segments_are_not_read_for_their_age",),
     ),
     Mutant(
         "undo-does-not-look-for-markers",

@@ -1,4 +1,4 @@
-"""Mistakes where the agent is reached over the loopback: in its Java, which is built and loaded, and in cleanerd."""
+"""Mistakes with the agent on the loopback: in its Java, which is built and loaded, and in cleanerd."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ SOURCES = "agent/src/cleanerd/agent"
 CLIENT = "cleanerd/broker/agent_transport.py"
 BROKER = "tests/agent/test_loopback.py"
 ANNOUNCED = "tests/agent/test_announcement.py"
-WRITTEN_ANEW = """\
+WRITTEN_AGAIN = """\
         Files.deleteIfExists(fresh);
         try {
             // CREATE_NEW is O_EXCL: a link or file that another user creates at this moment is not used.
             try (FileChannel file = FileChannel.open(fresh, Set.of(StandardOpenOption.CREATE_NEW, """
-"""What is written is a file of our own."""
+"""the written file is cleanerd's own"""
 
 AGENTS_LOOPBACK = (
     Mutant(
@@ -36,8 +36,8 @@ AGENTS_LOOPBACK = (
         "agent-writes-where-somebody-leads-it",
         "A-33",
         f"{SOURCES}/Announcement.java",
-        WRITTEN_ANEW,
-        WRITTEN_ANEW.replace("        Files.deleteIfExists(fresh);\n", "").replace("CREATE_NEW, ", "CREATE, "),
+        WRITTEN_AGAIN,
+        WRITTEN_AGAIN.replace("        Files.deleteIfExists(fresh);\n", "").replace("CREATE_NEW, ", "CREATE, "),
         (f"{BROKER}::test_a_deleted_or_replaced_announcement",),
     ),
     Mutant(

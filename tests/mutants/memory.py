@@ -1,4 +1,4 @@
-"""Mistakes about memory: how much there is, and what becomes of a partition that a process was killed at (U-35)."""
+"""Mistakes about memory: how much there is, and partitions at which a process was killed (U-35)."""
 
 from __future__ import annotations
 

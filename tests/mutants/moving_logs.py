@@ -1,4 +1,4 @@
-"""Mistakes about files that change while they are read, and about whose files they are (``log/``)."""
+"""Mistakes about files that change while they are read, and about their owners (``segments/``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A planted mistake: one text in one file replaced by another, and the tests that must turn red."""
+"""A planted mistake: one text in one file replaced by another, and the tests that must fail."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class StaleMutantError(Exception):
-    """The table no longer fits the sources."""
+    """The table no longer matches the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``old`` stands exactly once in ``file``; with ``new`` in its place every one of ``tests`` fails.
+    """``old`` occurs exactly once in ``file``; with ``new`` instead every one of ``tests`` fails.
 
-    ``rule`` is the rule that is broken. ``tests`` are ``path::function``; for a file under ``kernel/`` tests of cargo.
+    ``rule`` is the broken rule. ``tests`` are ``path::function``; for a file under ``kernel/`` tests of cargo.
     """
 
     name: str
@@ -33,16 +33,16 @@ class Mutant:
 
     @property
     def is_agent(self) -> bool:
-        """In the agent's Java, which is built anew and loaded into real brokers."""
+        """In the agent's Java, which is built again and loaded into real brokers."""
         return self.file.startswith("agent/")
 
     def applied(self, text: str) -> str:
         """``text`` with the mistake in it.
 
         Raises:
-            StaleMutantError: ``old`` does not stand in it exactly once.
+            StaleMutantError: ``old`` does not occur in it exactly once.
         """
         found = text.count(self.old)
         if found != 1:
-            raise StaleMutantError(f"{self.name}: the old text stands {found} times in {self.file}, not once")
+            raise StaleMutantError(f"{self.name}: the old text occurs {found} times in {self.file}, not once")
         return text.replace(self.old, self.new)

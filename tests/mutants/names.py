@@ -1,4 +1,4 @@
-"""Mistakes in what is opened, made and given away below a directory of somebody else (U-33, U-34, S-60)."""
+"""Mistakes in opening, creating and changing owners of files below another user's directory (U-33, U-34, S-60)."""
 
 from __future__ import annotations
 

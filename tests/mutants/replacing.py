@@ -1,4 +1,4 @@
-"""Mistakes in the replacement: order, barriers, recovery, the checkpoint (``apply/``, ``format/``)."""
+"""Mistakes in the swap: order, barriers, recovery, the checkpoint (``swap/``, ``format/``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes about replicas: a tombstone that goes before all of them have it, or that waits for ever (U-70..U-78)."""
+"""Mistakes about replicas: a tombstone removed before all replicas have it, or never (U-70..U-78)."""
 
 from __future__ import annotations
 

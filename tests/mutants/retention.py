@@ -1,4 +1,4 @@
-"""Mistakes in what stays: records, batches, tombstones, transactions, producers (``policy/``)."""
+"""Mistakes in what is retained: records, batches, tombstones, transactions, producers (``policy/``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted mistakes in what is remembered of the rules by which a topic was cleaned."""
+"""Mistakes in remembering the strategy by which a topic was cleaned."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Plant each mistake in a private copy and see the named tests turn red: ``python -m tests.mutants.run [NAME...]``.
+"""Plant each mistake in a private copy and check that the named tests fail: ``python -m tests.mutants.run [NAME...]``.
 
-The working tree is never touched. First the named tests run without any mistake, for a test that is red anyway
-notices nothing.
+The working tree is never changed. First the named tests run without any mistake, because a test that always fails shows
+nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 900
 TEST_TIMEOUT_SECONDS: Final = 90
-"""A test that waits for what its mutant prevents is red then."""
+"""A test that waits for an event that its mutant prevents fails at this limit."""
 PYTEST: Final = ("-m", "pytest", "-q", "--tb=no", "--hypothesis-profile", "unshrunk")
 PYTEST_FAILED = 1
 CARGO_CACHE = ROOT / ".cache" / "mutants"
@@ -39,11 +39,11 @@ PYTEST_RED = re.compile(r"^(?:FAILED|ERROR) (\S+?::\w+)", re.MULTILINE)
 CARGO_RED = re.compile(r"^test (\S+) \.\.\. FAILED", re.MULTILINE)
 
 Judge = Callable[[Path, Sequence[str]], tuple[set[str], str]]
-"""Runs tests in a copy: the red ones, and what was printed. Raises JudgeError when they could not run."""
+"""Runs tests in a copy: the failed ones, and the output. Raises JudgeError when they could not run."""
 
 
 class JudgeError(Exception):
-    """The tests did not run to their end: that is no verdict."""
+    """The tests did not run to their end: no result."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def say(text: str) -> None:
-    """A line, at once: a run takes a minute."""
+    """Print a line at once: a run takes a minute."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -108,7 +108,7 @@ def judged(mutants: Sequence[Mutant], copies: Sequence[Path], judge: Judge) -> I
 
 
 def reject_red_tests(mutants: Sequence[Mutant], copies: Sequence[Path], judge: Judge) -> None:
-    """Run all tests without any mistake, a part in each copy; end the process when one is red."""
+    """Run all tests without any mistake, a part in each copy; end the process if one fails."""
     tests = {test for mutant in mutants for test in mutant.tests}
     files = sorted({test.partition("::")[0] for test in tests})
     parts = [
@@ -127,7 +127,7 @@ def reject_red_tests(mutants: Sequence[Mutant], copies: Sequence[Path], judge: J
 
 
 def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
-    """``killed`` when every named test is red, ``SURVIVED`` when one is green, ``BROKEN`` without a verdict."""
+    """``killed`` when every named test fails, ``SURVIVED`` when one passes, ``BROKEN`` without a result."""
     file = copy / mutant.file
     right = file.read_text()
     file.write_text(mutant.applied(right))
@@ -145,12 +145,12 @@ def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
 
 
 def pytest_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
-    """Raises JudgeError for anything but green and red tests."""
+    """Raises JudgeError for anything but passed and failed tests."""
     return run_pytest(copy, ["--timeout", str(TEST_TIMEOUT_SECONDS), *tests])
 
 
 def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
-    """Raises JudgeError when the agent does not compile, and as pytest_run does."""
+    """Raises JudgeError if the agent does not compile, and like pytest_run."""
     code, output = run(["bash", "agent/build.sh"], copy, dict(os.environ))
     if code != 0:
         raise JudgeError(output)
@@ -158,7 +158,7 @@ def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
 
 
 def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str]:
-    """The red tests and the output of one pytest process in a copy."""
+    """The failed tests and the output of one pytest process in a copy."""
     # The copy's bytecode names the hash of its source. Python would trust the time of a file that it compiles now.
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     code, output = run([sys.executable, *PYTEST, *arguments], copy, environment)
@@ -168,7 +168,7 @@ def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str]:
 
 
 def cargo_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
-    """Raises JudgeError when the kernel does not compile."""
+    """Raises JudgeError if the kernel does not compile."""
     names = {test.rpartition("::")[2]: test for test in tests}
     targets = sorted({Path(test.partition("::")[0]).stem for test in tests})
     selected = [part for target in targets for part in ("--test", target)]
@@ -205,11 +205,11 @@ def run(command: Sequence[str], directory: Path, environment: dict[str, str]) ->
 
 @contextmanager
 def python_copy(*more: str) -> Iterator[Path]:
-    """The package with its kernel, and the tests; ``more``: what else is to be changed in it."""
+    """The package with its kernel, and the tests; ``more``: further files to change."""
     with tempfile.TemporaryDirectory(prefix="cleanerd-mutants-") as name:
         copy = Path(name)
         copy_of(("cleanerd", "cleanerd_lab", "tests", "pyproject.toml", *more), copy)
-        for other in ROOT.iterdir():  # documents, configuration and jars, for tests that look at them
+        for other in ROOT.iterdir():  # documents, configuration and jars, for tests that read them
             if not (copy / other.name).exists() and other.name not in {".git", ".hypothesis"}:
                 (copy / other.name).symlink_to(other)
         for package in ("cleanerd", "cleanerd_lab"):
@@ -221,7 +221,7 @@ def python_copy(*more: str) -> Iterator[Path]:
 
 @contextmanager
 def kernel_copy() -> Iterator[Path]:
-    """The workspace of cargo, always in one place: what was compiled for it serves again."""
+    """The workspace of cargo, always in one place, so that compiled files are used again."""
     copy = CARGO_CACHE / "tree"
     shutil.rmtree(copy, ignore_errors=True)
     copy.mkdir(parents=True)
@@ -233,7 +233,7 @@ def kernel_copy() -> Iterator[Path]:
 
 
 def copy_of(names: Iterable[str], copy: Path) -> None:
-    """Fresh files, times included (not modes): cargo must not take those of the last run for what it has compiled."""
+    """New files, with new times (not modes): cargo must not treat those of the last run as compiled."""
     for name in names:
         if (ROOT / name).is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "target", "fuzz")

@@ -1,4 +1,4 @@
-"""Mistakes about what looks remember: staleness, and whose it is."""
+"""Mistakes about facts cached by scans: stale ones, and those of another partition."""
 
 from __future__ import annotations
 

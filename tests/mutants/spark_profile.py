@@ -1,4 +1,4 @@
-"""Mistakes of what tasks and one process alone do: a profile's figures, an audit's verdicts, a snapshot's winners."""
+"""Mistakes of tasks and of the local mode: a profile's figures, an audit's findings, a snapshot's retained records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of the data source (``spark/source/``): records that are read twice, not at all, or that nobody sees."""
+"""Mistakes of the data source (``spark/source/``): records read twice, not at all, or invisible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of what keeps tables up to date (``spark/tables/``): rows that should have gone, or that should not."""
+"""Mistakes of updating tables (``spark/tables/``): rows missing or left."""
 
 from __future__ import annotations
 

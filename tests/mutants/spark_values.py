@@ -1,4 +1,4 @@
-"""Mistakes of what decodes keys and values (``spark/values/``): a wrong value instead of a reason, a loss untold."""
+"""Mistakes of decoding keys and values (``spark/values/``): a wrong value instead of a reason, an unreported loss."""
 
 from __future__ import annotations
 

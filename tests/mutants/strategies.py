@@ -1,4 +1,4 @@
-"""Mistakes about strategies and tombstone modes: who takes part, who wins, when a tombstone may go (R280, R87, U-1)."""
+"""Mistakes about strategies and tombstone modes: participants, winners, tombstone removal (R280, R87, U-1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of planted mistakes fits the sources: what no longer does would judge nothing."""
+"""The table of planted mistakes matches the sources: a stale mutant would test nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.mutants.table import MUTANTS
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_fits_the_sources(mutant: Mutant) -> None:
-    """The old text stands exactly once, the new one is another, and the named tests are there."""
+    """The old text occurs exactly once, the new one differs, and the named tests exist."""
     text = (ROOT / mutant.file).read_text()
     assert mutant.applied(text) != text
     assert mutant.tests

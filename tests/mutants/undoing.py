@@ -1,4 +1,4 @@
-"""Mistakes about what is put back, and about a plan that was applied in part (S-26, S-40, X-20)."""
+"""Mistakes about restored segments, and about a plan that was applied in part (S-26, S-40, X-20)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes of ``verify``: fields that nobody judges, healthy cleanings that are called wrong (U-56)."""
+"""Mistakes of ``verify``: unchecked fields, and right cleanings reported as wrong (U-56)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs that several tests of this folder read."""
+"""Logs that several tests in this directory read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def several(tmp_path: Path) -> tuple[str, list[Segment]]:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """Of a metadata log that has nothing yet."""
+    """Directory of a metadata log without any files."""
     made = tmp_path / "__cluster_metadata-0"
     made.mkdir()
     return made

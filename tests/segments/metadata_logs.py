@@ -1,4 +1,4 @@
-"""Copies of real brokers' cluster metadata logs, and how they are read."""
+"""Copies of real brokers' cluster metadata logs, and how to read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of several readers read: its size, and how it is gone through."""
+"""Helpers for tests with several readers: the log's size, and ways to read it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BATCHES: Final = 3000
 
 
 def listed(path: str) -> Segment:
-    """The first segment as it lies there now."""
+    """The first segment as it is now."""
     found = read_log_dir(Path(path).parent)
     return read_partition(found, found.partitions[0]).segments[0]
 
 
 def decode_all(pool: ReaderPool, segment: Segment, seen: list[int]) -> None:
-    """Read all of it; ``seen`` gets the offsets, also of what lies before damage."""
+    """Read all of it; ``seen`` gets the offsets, also of batches before damage."""
     for chunk in pool.chunks(
         segment, pool.parts(segment, CHUNK_BYTES), lambda _: by_chunk(_kernel.decode_chunk), guessed=True
     ):
@@ -37,7 +37,7 @@ def decode_all(pool: ReaderPool, segment: Segment, seen: list[int]) -> None:
 def in_stretches(
     pool: ReaderPool, segments: list[Segment], requested: list[int]
 ) -> Iterator[SegmentRange[_kernel.Batches]]:
-    """Segment after segment; ``asked`` gets the base of each when it is asked for."""
+    """Segment by segment; ``asked`` gets the base of every when it is requested."""
     for segment in segments:
         requested.append(segment.base)
         yield SegmentRange(
@@ -46,5 +46,5 @@ def in_stretches(
 
 
 def borders(path: str, segment: Segment) -> list[int]:
-    """Where batches begin that the index knows."""
+    """Positions of the batches that have index entries."""
     return [int(position) for position in index_entries(path, segment)["position"]]

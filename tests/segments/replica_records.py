@@ -46,7 +46,7 @@ def change(
 
 
 def log_of(directory: Path, *batches: tuple[float, tuple[bytes, ...]], end: float = 100, start: int = 0) -> Path:
-    """A metadata log with a batch at each minute after T0, and a no-op at minute ``end``."""
+    """A metadata log with one batch per minute after T0, and a no-op at minute ``end``."""
     directory.mkdir(exist_ok=True)
     data, offset = b"", start
     for minute, values in (*batches, (end, (NO_OP,))):

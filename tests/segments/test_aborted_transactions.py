@@ -66,7 +66,7 @@ def test_which_transactions_are_aborted(
 
 
 def test_partial_last_entry(tmp_path: Path) -> None:
-    """F-8: a torn write at the end is passed over; the file is append-only."""
+    """F-8: an incomplete last entry is ignored; the file is append-only."""
     read(tmp_path, {0: [(1, 10, 20, 10)]}, 100)
     path = tmp_path / "logs" / "orders-0" / f"{0:020d}.txnindex"
     path.write_bytes(path.read_bytes() + b"\0" * 33)
@@ -74,7 +74,7 @@ def test_partial_last_entry(tmp_path: Path) -> None:
 
 
 def test_damaged(tmp_path: Path) -> None:
-    """F-8: another version is refused, by file name."""
+    """F-8: another version is refused, with the file name."""
     read(tmp_path, {50: [(1, 10, 60, 10)]}, 100)
     path = tmp_path / "logs" / "orders-0" / f"{50:020d}.txnindex"
     path.write_bytes(b"\1" + path.read_bytes()[1:])
@@ -89,7 +89,7 @@ def test_damaged(tmp_path: Path) -> None:
 
 
 def test_bytes(tmp_path: Path) -> None:
-    """C-69: big-endian as they lay there: what goes out again is what came in."""
+    """C-69: big-endian, unchanged from input to output."""
     read(tmp_path, {0: [(1, 10, 20, 10)], 50: [(2, 30, 60, 30)]}, 100)
     files = sorted((tmp_path / "logs" / "orders-0").glob("*.txnindex"))
     found = reread(tmp_path, 100).ended_by(np.array([20, 60], dtype=np.int64))

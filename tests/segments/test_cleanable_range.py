@@ -1,4 +1,4 @@
-"""From where to where, from what lies on the disk (S-01, C-05..C-11, C-86)."""
+"""First dirty and first uncleanable offset, from the files on the disk (S-01, C-05..C-11, C-86)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def batch(base: int, age_ms: int = 0, count: int = 10) -> bytes:
 
 
 def ages(*hours: int) -> dict[int, bytes]:
-    """Segments of ten offsets, so many hours old."""
+    """Segments of ten offsets with these ages in hours."""
     return {10 * row: batch(10 * row, hour * HOUR) for row, hour in enumerate(hours)}
 
 
@@ -71,7 +71,7 @@ def end(path: Path, partition: Partition) -> int:
 
 
 def test_limits(tmp_path: Path) -> None:
-    """S-01: active segment, high watermark, recovery point; sizes of what lies below (C-08)."""
+    """S-01: active segment, high watermark, recovery point; sizes below the limit (C-08)."""
     segments = ages(0, 0, 0, 0)
     found = bounds(tmp_path, Partition(segments), first_dirty=15)
     assert (found.bound.offset, found.bound.limited_by) == (30, "the active segment")
@@ -136,8 +136,10 @@ YOUNG_ENTRY = struct.pack(">qi", NOW, 0)
         pytest.param(3, YOUNG_ENTRY, 10, id="young by its index, as with Kafka"),
     ],
 )
-def test_the_batches_say_how_old_a_segment_is(tmp_path: Path, hours: int, index: bytes | None, expected: int) -> None:
-    """U-51: the time index is a hint, and once the batches were read a look without reading knows it too."""
+def test_the_age_of_a_segment_is_read_from_its_batches(
+    tmp_path: Path, hours: int, index: bytes | None, expected: int
+) -> None:
+    """U-51: the time index is a hint; once the batches were read, a scan without reading uses their times too."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition(ages(3, hours, 3, 0), mtime_ms=NOW - 20 * HOUR)})
     file = tmp_path / "logs" / "orders-0" / f"{10:020d}.timeindex"
     file.unlink()
@@ -156,8 +158,8 @@ def test_batches_without_a_time(tmp_path: Path) -> None:
     assert bounds(tmp_path, None, min_lag=HOUR, reads_batches=True).bound.offset == 1
 
 
-def test_what_may_be_torn_is_not_read_for_its_age(tmp_path: Path) -> None:
-    """U-51, U-32: beyond the recovery point nothing is cleaned, whatever its batches are."""
+def test_possibly_torn_segments_are_not_read_for_their_age(tmp_path: Path) -> None:
+    """U-51, U-32: no batch beyond the recovery point is cleaned."""
     log = Partition({**ages(3, 3, 0), 10: b"\xff" * 80}, indexes=False, recovery_point=15, mtime_ms=NOW - 2 * HOUR)
     found = bounds(tmp_path, log, min_lag=HOUR, stable=40, reads_batches=True)
     assert found.bound.offset == 10
@@ -191,7 +193,7 @@ def test_max_lag_of_empty_segments(tmp_path: Path) -> None:
 
 
 def test_damaged_time_index(tmp_path: Path) -> None:
-    """A time index that is needed and damaged is told; one that is not needed is not read."""
+    """A damaged time index that is needed is reported; one that is not needed is not read."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition(ages(2, 2, 2))})
     broken = tmp_path / "logs" / "orders-0" / f"{10:020d}.timeindex"
     broken.write_bytes(b"\x01" * 13)
@@ -218,7 +220,7 @@ def test_log_end(tmp_path: Path, segments: dict[int, bytes], expected: int) -> N
 
 
 def test_log_end_with_a_wrong_index(tmp_path: Path) -> None:
-    """An entry that points past the end of the file is not followed; the file is read from its start."""
+    """An entry that points past the end of the file is ignored; the file is read from its start."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0)})})
     (tmp_path / "logs" / "orders-0" / f"{0:020d}.index").write_bytes((5).to_bytes(4, "big") + (9999).to_bytes(4, "big"))
     name = parse_topic_partition_dir("orders-0")
@@ -230,9 +232,9 @@ def test_log_end_with_a_wrong_index(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tail", [b"\x00" * 100, batch(20)[:30], b"\xff" * 70], ids=["preallocated", "cut", "garbage"])
 def test_log_end_of_a_torn_log(tmp_path: Path, tail: bytes) -> None:
-    """S-27, F-1: after a crash, or while a broker writes, the log ends before the damage; else it is an error.
+    """S-27, F-1: after a crash, or while a broker writes, the log ends before the damage; otherwise it is an error.
 
-    Zeros are none: room that a broker set aside.
+    Zeros are not damage: the broker preallocated the space.
     """
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0), 10: batch(10) + tail})})
     name = parse_topic_partition_dir("orders-0")
@@ -285,14 +287,14 @@ def test_open_transactions(
     assert found.limits.get("an open transaction") == raw
 
 
-def test_an_open_transaction_sets_the_bound(tmp_path: Path) -> None:
-    """S-04: it is what the bound is told to be set by; hanging for ever does not end it."""
+def test_an_open_transaction_is_named_as_the_limit(tmp_path: Path) -> None:
+    """S-04: it is reported as the limit's cause, however old it is."""
     hanging = Partition({0: batch(0), 10: txn(10), 20: batch(20), 30: batch(30)})
     found = bounds(tmp_path, hanging, max_lag=1)
     assert (found.bound.offset, found.bound.limited_by) == (10, "an open transaction")
 
 
-def test_a_running_broker_says_what_is_stable(tmp_path: Path) -> None:
+def test_the_last_stable_offset_of_a_running_broker(tmp_path: Path) -> None:
     """S-04: its last stable offset counts, whatever the log says; at the high watermark no transaction is open."""
     log = Partition({0: batch(0), 10: txn(10), 20: batch(20), 30: batch(30)}, high_watermark=35)
     none_open = bounds(tmp_path, log, stable=35).bound
@@ -301,8 +303,8 @@ def test_a_running_broker_says_what_is_stable(tmp_path: Path) -> None:
     assert (one_open.offset, one_open.limits.get("an open transaction")) == (20, 25)
 
 
-def test_young_and_due(tmp_path: Path) -> None:
-    """C-05, C-10: since when, for who explains it."""
+def test_young_and_overdue(tmp_path: Path) -> None:
+    """C-05, C-10: with the time since when, for ``explain``."""
     found = bounds(tmp_path, Partition(ages(3, 2, 1, 0)), min_lag=HOUR + 1, max_lag=2 * HOUR)
     assert found.young_since_ms == NOW - HOUR
     assert (found.overdue_at_ms, found.overdue_ms) == (NOW - HOUR, HOUR)

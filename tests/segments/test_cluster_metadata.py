@@ -72,7 +72,7 @@ def test_real_brokers(release: str, topics: dict[str, str], metadata_version: in
             "compression.type": "uncompressed",
             "segment.bytes": "104857600",
         },
-        "again": {"cleanup.policy": "delete"},  # nothing is left of the deleted topic's retention.ms
+        "again": {"cleanup.policy": "delete"},  # the deleted topic's retention.ms is gone
         "later": {"cleanup.policy": "compact"},
         "orders": {
             "cleanup.policy": "compact",
@@ -83,7 +83,7 @@ def test_real_brokers(release: str, topics: dict[str, str], metadata_version: in
             "min.cleanable.dirty.ratio": "0.75",  # changed after the snapshot
             "segment.index.bytes": "4096",
         },
-        "payments.v1": {"cleanup.policy": "compact,delete"},  # segment.ms was taken back
+        "payments.v1": {"cleanup.policy": "compact,delete"},  # segment.ms was removed
     }
     assert found.broker_default_configs == {"log.cleaner.backoff.ms": "1500"}
     assert found.broker_configs == {1: {"log.cleaner.min.compaction.lag.ms": "33"}}
@@ -94,7 +94,7 @@ def test_real_brokers(release: str, topics: dict[str, str], metadata_version: in
 
 @release
 def test_snapshot_changes_nothing(release: str, tmp_path: Path) -> None:
-    """U-23: snapshot and tail give what the whole log gives."""
+    """U-23: snapshot and tail give the same as the whole log."""
     copy = golden(release, tmp_path)
     with_snapshot = read(copy)
     for path in copy.glob("*.checkpoint"):
@@ -130,7 +130,7 @@ def test_snapshot_alone(release: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @release
 def test_every_prefix_of_the_log(release: str, tmp_path: Path) -> None:
-    """U-23: a broker may be writing: wherever the file ends, the whole batches before count."""
+    """U-23: a broker may be writing: wherever the file ends, the complete batches before count."""
     copy = golden(release, tmp_path)
     whole = (copy / LOG).read_bytes()
     last = -1
@@ -143,7 +143,7 @@ def test_every_prefix_of_the_log(release: str, tmp_path: Path) -> None:
 
 @release
 def test_secrets_stay_out(release: str) -> None:
-    """U-24: SCRAM users, a JAAS line and a key password are in these files; neither they nor their keys come out."""
+    """U-24: the files have SCRAM users, a JAAS line and a key password; neither values nor keys are returned."""
     directory = GOLDEN / release / "__cluster_metadata-0"
     assert any(b"hunter2" in path.read_bytes() for path in directory.iterdir())
     shown = repr(read(directory))
@@ -151,11 +151,11 @@ def test_secrets_stay_out(release: str) -> None:
         assert part not in shown
 
 
-# ---- what only crafted files can show
+# ---- cases for which crafted files are needed
 
 
 def test_log_from_the_start(directory: Path) -> None:
-    """Control batches and records that say nothing about logs are passed over."""
+    """Control batches and unrelated records are skipped."""
     (directory / LOG).write_bytes(
         control_batch(0, 2, b"\0\0\0\0\0\1\x01\x01\0")
         + metadata_batch(1, feature("metadata.version", 7), topic("a", ID1), metadata(20))
@@ -185,12 +185,12 @@ def test_several_segments(directory: Path) -> None:
     (directory / "00000000000000000008.log").write_bytes(metadata_batch(8, config(2, "b", "cleanup.policy", "compact")))
     (directory / "00000000000000000007-0000000001.checkpoint").write_bytes(snapshot(topic("a", ID1)))
     found = read(directory)
-    assert found.topics == {"a": ID1, "b": ID2}  # 5 and 6 lie below the snapshot's end
+    assert found.topics == {"a": ID1, "b": ID2}  # 5 and 6 are below the snapshot's end
     assert (found.as_of, found.topic_configs) == (9, {"b": {"cleanup.policy": "compact"}})
 
 
 def test_unfinished_snapshots_do_not_count(directory: Path) -> None:
-    """U-23: newest *complete* snapshot: the name is final and the footer is there."""
+    """U-23: newest *complete* snapshot: its name is final and its footer exists."""
     whole = snapshot(topic("newer", ID2))
     (directory / "00000000000000000002-0000000001.checkpoint").write_bytes(snapshot(topic("a", ID1)))
     (directory / "00000000000000000003-0000000001.checkpoint").write_bytes(whole[: len(whole) - 5])
@@ -206,7 +206,7 @@ def test_empty_directory(directory: Path) -> None:
 
 
 def test_recreated_topic(directory: Path) -> None:
-    """Topics by id: the old topic's removal after the new one's creation takes nothing away."""
+    """Topics by id: removing the old topic after the new one's creation keeps the new one."""
     (directory / LOG).write_bytes(
         metadata_batch(0, topic("a", ID1), config(2, "a", "retention.ms", "5"), remove_topic(ID1))
         + metadata_batch(3, topic("a", ID2), config(2, "a", "cleanup.policy", "compact"))
@@ -217,7 +217,7 @@ def test_recreated_topic(directory: Path) -> None:
     assert found.topic_configs == {"a": {"cleanup.policy": "compact"}}
 
 
-def test_settings_taken_back(directory: Path) -> None:
+def test_removed_settings(directory: Path) -> None:
     (directory / LOG).write_bytes(
         metadata_batch(
             0,
@@ -256,7 +256,7 @@ def test_metadata_transactions(
     assert (found.topics, found.as_of) == (topics, as_of)
 
 
-def test_transaction_that_is_cut_by_time(directory: Path) -> None:
+def test_transaction_that_ends_too_late(directory: Path) -> None:
     """U-23: its end is too young, so none of it counts."""
     (directory / LOG).write_bytes(
         metadata_batch(0, topic("a", ID1), timestamp=10)
@@ -284,7 +284,7 @@ def test_transactions_out_of_order(directory: Path, values: list[bytes], problem
 
 @pytest.mark.parametrize("tail", [b"\0" * 100, metadata_batch(1, topic("b", ID2))[:-1], b"\xff" * 16])
 def test_tail_of_the_active_segment(directory: Path, tail: bytes) -> None:
-    """A batch that is being written, or space that was reserved, ends the log."""
+    """A partly written batch, or preallocated space, ends the log."""
     (directory / LOG).write_bytes(metadata_batch(0, topic("a", ID1)) + tail)
     assert read(directory).topics == {"a": ID1}
 
@@ -314,7 +314,7 @@ def test_a_damaged_record_names_its_batch(directory: Path) -> None:
 
 
 def test_huge_batch_is_not_read(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A size in a header is no reason to allocate."""
+    """A size in a header must not cause an allocation."""
     monkeypatch.setattr(cluster_metadata, "MAX_BATCH_BYTES", 1000)  # batches of 64 MiB would take seconds
     (directory / LOG).write_bytes(metadata_batch(0, config(2, "a", "retention.ms", "5" * 1000)))
     with pytest.raises(CorruptionError, match="at most 1000 are read"):
@@ -333,7 +333,7 @@ def test_newer_record_version(directory: Path) -> None:
 
 
 def test_unregistered_broker_and_odd_names(directory: Path) -> None:
-    """A broker's registration goes with it; a broker resource that is no number is nobody's."""
+    """A broker's registration is removed with it; a broker resource without a numeric name is ignored."""
     gone = metadata(1, struct.pack(">iq", 7, 1))
     (directory / LOG).write_bytes(metadata_batch(0, gone, config(4, "x", "log.cleaner.threads", "2")))
     found = read(directory)
@@ -346,7 +346,7 @@ def test_no_such_directory(tmp_path: Path) -> None:
 
 
 def test_files_that_vanish_while_reading(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A running broker deletes segments that a newer snapshot covers: look again."""
+    """A running broker deletes segments that a newer snapshot covers: the log is read again."""
     (directory / LOG).write_bytes(metadata_batch(0, topic("a", ID1)))
     listings = [["00000000000000000000.log", "00000000000000000001.log"], [LOG]]
     system_call(monkeypatch, "listdir", lambda _path: listings.pop(0))

@@ -1,4 +1,4 @@
-"""What a log directory and a partition directory say of themselves (F-5, F-9, F-11, S-21, C-86)."""
+"""The facts in the files of a log directory and a partition directory (F-5, F-9, F-11, S-21, C-86)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read(path: Path, partition: Partition, *, clean_shutdown: bool = True) -> Pa
 
 
 def test_partitions(tmp_path: Path) -> None:
-    """S-21: neither the metadata log, nor what is on its way in or out, nor files and links."""
+    """S-21: without the metadata log, partitions being moved or deleted, files and links."""
     path = make_log_dir(tmp_path / "logs", {name: Partition({0: DATA}) for name in ("b-1", "a.b-10", "a.b-2")})
     for name in (
         "__cluster_metadata-0",
@@ -55,7 +55,7 @@ def test_partitions(tmp_path: Path) -> None:
     assert (found.meta.node_id, found.meta.directory_id) == (1, DIRECTORY_ID)
 
 
-def test_what_is_still_the_same_is_not_parsed_again(tmp_path: Path) -> None:
+def test_unchanged_files_are_not_parsed_again(tmp_path: Path) -> None:
     """A daemon reads every directory every few seconds: the same bytes and names give the same objects."""
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: b""}, high_watermark=7)})
     memory = LogDirMemory()
@@ -77,13 +77,13 @@ def test_what_is_still_the_same_is_not_parsed_again(tmp_path: Path) -> None:
 
 
 def test_clean_shutdown(tmp_path: Path) -> None:
-    """S-27: the marker of a broker that stopped cleanly."""
+    """S-27: the clean shutdown file of a broker."""
     assert read_log_dir(make_log_dir(tmp_path / "a", {})).clean_shutdown
     assert not read_log_dir(make_log_dir(tmp_path / "b", {}, clean_shutdown=False)).clean_shutdown
 
 
 def test_missing_checkpoints(tmp_path: Path) -> None:
-    """C-86: no high watermark is known; that differs from one that is 0."""
+    """C-86: the high watermark is unknown, which differs from 0."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: DATA})})
     assert read_log_dir(path).has_high_watermarks
     for name in (HIGH_WATERMARKS, RECOVERY_POINTS, LOG_STARTS, CLEANER_CHECKPOINT):
@@ -107,7 +107,7 @@ CHECKPOINTS = (HIGH_WATERMARKS, RECOVERY_POINTS, LOG_STARTS, CLEANER_CHECKPOINT)
     ],
 )
 def test_damaged_file(tmp_path: Path, name: str, content: bytes) -> None:
-    """F-11: nothing is guessed; the error names the file."""
+    """F-11: no guesses; the error names the file."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: DATA})})
     (path / name).write_bytes(content)
     with pytest.raises(CorruptionError) as raised:
@@ -115,8 +115,8 @@ def test_damaged_file(tmp_path: Path, name: str, content: bytes) -> None:
     assert raised.value.where == str(path / name)
 
 
-def test_no_log_directory(tmp_path: Path) -> None:
-    """A wrong argument says which directory is meant."""
+def test_a_missing_log_directory(tmp_path: Path) -> None:
+    """The error names the wrong directory argument."""
     (tmp_path / "file").write_text("")
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: DATA})})
     for wrong, says in (
@@ -130,7 +130,7 @@ def test_no_log_directory(tmp_path: Path) -> None:
 
 
 def test_directory_that_cannot_be_read(tmp_path: Path) -> None:
-    """An error of ours, so that the other directories of the command line are cleaned all the same."""
+    """An expected error, so that the command's other directories are still cleaned."""
     wrong = tmp_path / ("x" * 300)
     with pytest.raises(CleanerdError, match="cannot be read") as raised:
         read_log_dir(wrong)
@@ -138,7 +138,7 @@ def test_directory_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_segments(tmp_path: Path) -> None:
-    """F-5: by base offset and not by the time they were made; companions by name; orphans do not count."""
+    """F-5: by base offset, not by file time; companions by name; orphans do not count."""
     partition = Partition(
         {30: b"", 4: DATA, 2**40: DATA},
         snapshots={30: [Producer(1, 1, 1)], 9: [Producer(1, 1, 1)]},
@@ -161,7 +161,7 @@ def test_segments(tmp_path: Path) -> None:
 
 
 def test_leader_epochs(tmp_path: Path) -> None:
-    """F-9: the epoch that wrote an offset; -1 before the first that is known."""
+    """F-9: the epoch that wrote an offset; -1 before the first known one."""
     log = read(tmp_path / "logs", Partition({0: DATA}, epochs=((1, 5), (4, 9))))
     assert [log.leader_epoch_at(offset) for offset in (0, 4, 5, 8, 9, 100)] == [-1, -1, 1, 1, 4, 4]
 
@@ -173,7 +173,7 @@ def test_log_start(tmp_path: Path, checkpoint: int | None, expected: int) -> Non
 
 
 def test_unfinished(tmp_path: Path) -> None:
-    """S-21: somebody's replacement that was cut short."""
+    """S-21: an interrupted swap of another process."""
     log = read(tmp_path / "logs", Partition({0: DATA}))
     for name in (f"{0:020d}.log.swap", f"{0:020d}.index.cleaned"):
         (log.path / name).write_bytes(b"")
@@ -184,7 +184,7 @@ def test_unfinished(tmp_path: Path) -> None:
 
 
 def test_no_segment(tmp_path: Path) -> None:
-    """A directory without a segment, and one that went away."""
+    """A directory without a segment, and a missing one."""
     log = read(tmp_path / "logs", Partition({0: DATA}))
     (log.path / f"{0:020d}.log").unlink()
     with pytest.raises(CorruptionError, match="no segment"):
@@ -197,8 +197,8 @@ def test_no_segment(tmp_path: Path) -> None:
         read_partition(found, ORDERS)
 
 
-def test_segment_that_is_no_file(tmp_path: Path) -> None:
-    """A link or a directory in a segment's place is not followed."""
+def test_segment_that_is_not_a_file(tmp_path: Path) -> None:
+    """A link or a directory with a segment's name is ignored."""
     log = read(tmp_path / "logs", Partition({0: DATA, 2: b""}))
     (log.path / f"{0:020d}.log").rename(tmp_path / "elsewhere")
     (log.path / f"{0:020d}.log").symlink_to(tmp_path / "elsewhere")
@@ -219,7 +219,7 @@ def test_damaged_small_file(tmp_path: Path, name: str) -> None:
 
 
 def test_linked_partition_is_named_and_not_followed(tmp_path: Path) -> None:
-    """A link may lead out of what ``.lock`` covers; a broker follows it, so somebody has to be told."""
+    """A link may lead out of the scope of ``.lock``; a broker follows it, so it is reported."""
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": Partition({0: b""})})
     (log_dir / "orders-1").symlink_to(log_dir / "orders-0", target_is_directory=True)
     found = read_log_dir(log_dir)

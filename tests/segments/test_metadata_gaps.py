@@ -1,4 +1,4 @@
-"""A metadata log that lacks something is refused: what was changed there nobody knows."""
+"""A metadata log with a gap is refused: the changes in the gap are unknown."""
 
 import struct
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support.format_bytes import (
 
 
 def test_gap_between_snapshot_and_log(directory: Path) -> None:
-    """Settings that were set in the gap would be missed in silence."""
+    """Settings from the gap would be missed silently."""
     (directory / "00000000000000000002-0000000001.checkpoint").write_bytes(snapshot(topic("a", ID1)))
     (directory / "00000000000000000005.log").write_bytes(metadata_batch(5, topic("b", ID2)))
     with pytest.raises(CorruptionError, match="log starts at offset 5, the newest complete snapshot ends at 2"):
@@ -25,15 +25,15 @@ def test_gap_between_snapshot_and_log(directory: Path) -> None:
 
 @pytest.mark.parametrize("end", [0, 3, 4, 5])
 def test_gap_inside_the_log(directory: Path, end: int) -> None:
-    """A segment that was lost, from a backup say: what was set in it would be missed in silence too.
+    """A segment lost, for example in a backup: its settings would be missed silently, too.
 
-    With a snapshot the first segment that counts may end before the snapshot does, and the next one begin after it.
+    With a snapshot the first relevant segment may end before the snapshot does, and the next one begin after it.
     """
     if end:
         (directory / f"{end:020d}-0000000001.checkpoint").write_bytes(snapshot(topic("a", ID1)))
     (directory / LOG).write_bytes(metadata_batch(0, topic("a", ID1), config(2, "a", "cleanup.policy", "compact")))
     (directory / "00000000000000000004.log").write_bytes(metadata_batch(4, topic("b", ID2)))
-    if end >= 4:  # nothing but what the snapshot holds is missing
+    if end >= 4:  # nothing but the snapshot's content is missing
         assert read(directory).topics == ({"a": ID1, "b": ID2} if end == 4 else {"a": ID1})
         return
     with pytest.raises(CorruptionError, match=rf"0004\.log at byte 0: .* offset 4: {end or 2} is missing"):
@@ -41,7 +41,7 @@ def test_gap_inside_the_log(directory: Path, end: int) -> None:
 
 
 def test_an_index_that_leads_too_far(directory: Path) -> None:
-    """Its entry for a later batch names a place that is one, so nothing but the offsets tells what was passed over."""
+    """An index entry has a later batch's position, which is valid, so only the offsets show what was skipped."""
     first, second = metadata_batch(0, topic("a", ID1)), metadata_batch(1, config(2, "a", "cleanup.policy", "compact"))
     (directory / LOG).write_bytes(first + second + metadata_batch(2, topic("b", ID2)))
     (directory / "00000000000000000001-0000000001.checkpoint").write_bytes(snapshot(topic("a", ID1)))

@@ -1,4 +1,4 @@
-"""What was not in the page cache before a cleaning is not left there; what was, stays."""
+"""A cleaning leaves the page cache unchanged: files that were not cached are dropped, cached ones stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     found = cold_segments(tmp_path, [cold, warm])
     if found != [cold]:
         pytest.skip("this file system does not say, or keeps everything in memory")
-    # A kernel that needs memory, or one page that is just in use, gives another answer now and then.
+    # A kernel short of memory, or a page in use, sometimes gives another answer.
     right = {"all are read": [], "dropped": [cold]}
     seen = {}
     for _ in range(10):
@@ -49,15 +49,15 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     assert seen == right
 
 
-def test_nobody_asks_about_a_small_log(tmp_path: Path) -> None:
-    """Two opened files and as many questions cost more than four pages are worth; from 16 KiB on it counts."""
+def test_a_small_log_is_not_queried(tmp_path: Path) -> None:
+    """Two opened files and their queries cost more than four pages are worth; from 16 KiB on it is done."""
     below = [segment(tmp_path, 0, 8192), segment(tmp_path, 5, 8191)]
     assert cold_segments(tmp_path, below, lambda *_: True) == []
     at_it = [below[0], segment(tmp_path, 7, 8192)]
     assert cold_segments(tmp_path, at_it, lambda *_: True) == at_it
 
 
-def test_files_that_went_away_or_changed_are_nobodys_business(tmp_path: Path) -> None:
+def test_removed_or_changed_files_are_ignored(tmp_path: Path) -> None:
     gone, other = segment(tmp_path, 0), segment(tmp_path, 5)
     (tmp_path / f"{0:020d}.log").unlink()
     (tmp_path / f"{5:020d}.log").rename(tmp_path / "kept")

@@ -1,4 +1,4 @@
-"""cleanerd.segments.partition: the small files of a partition, and what is kept of a listing."""
+"""cleanerd.segments.partition: the small files of a partition, and the cached listing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(root: Path, number: int, data: bytes) -> Path:
 
 @pytest.mark.parametrize("entries", [1, 200])
 def test_leader_epochs_are_those_of_the_file_as_it_is(root: Path, entries: int) -> None:
-    """F-9: what is kept of the same bytes is taken for no others."""
+    """F-9: a cache for equal bytes is not used for others."""
     same = b"0\n%d\n" % entries + b"".join(b"%d %d\n" % (epoch, 7 * epoch) for epoch in range(entries))
     starts = tuple(EpochStart(epoch, 7 * epoch) for epoch in range(entries))
     write(root, 0, same)
@@ -58,7 +58,7 @@ def test_damaged_leader_epochs_are_reported_for_their_own_file(root: Path, damag
 
 
 def test_the_number_of_a_listing(root: Path) -> None:
-    """One file more, or another in the place of one, is another number; the order is none, nor what is put aside."""
+    """A further file, or a replaced one, changes the number; order and renamed-away files do not."""
     names = [("a.log", 1), ("b.log", 2)]
     assert number_of(names) == number_of(names[::-1]) == number_of([*names, ("c.log.deleted", 3)])
     assert (

@@ -1,4 +1,4 @@
-"""Several readers of one partition: order, guesses that are wrong, damage, and everything closed afterwards."""
+"""Several readers of one partition: order, wrong guesses, damage, and closing."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def test_results_come_in_file_order(partition: tuple[str, Segment], workers: int
         assert _offsets(pool, segment, parts) == list(range(BATCHES))
 
 
-def test_a_part_is_one_chunk(partition: tuple[str, Segment]) -> None:
-    """What is done once a chunk is not done again for the few batches by which a part is longer than a chunk."""
+def test_work_is_done_once_per_part(partition: tuple[str, Segment]) -> None:
+    """Work per chunk is not repeated for the few batches by which a part is longer than a chunk."""
     path, segment = partition
     with ReaderPool(path, workers=2, chunk_bytes=CHUNK_BYTES) as pool:
         parts = pool.parts(segment, 2 * CHUNK_BYTES)
@@ -77,7 +77,10 @@ def test_large_parts_first(
     workers: int,
     behind: int,
 ) -> None:
-    """Parts follow each other, begin where they may, and are as large as they may; the last ones give all some work."""
+    """Parts are consecutive, begin at allowed places, and are as large as allowed.
+
+    The last ones give all workers work.
+    """
     positions = np.cumsum(steps, dtype=np.int64)
     most = least + more
     with ReaderPool(str(tmp_path_factory.getbasetemp()), workers=workers, chunk_bytes=CHUNK_BYTES) as pool:
@@ -95,7 +98,7 @@ def test_large_parts_first(
 
 
 def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
-    """The first part is held up until whoever wants it has done another; the order stays."""
+    """The first part is delayed until its requester has read another one; the order stays."""
     path, segment = partition
     owner_worked = threading.Event()
     threads = set()
@@ -115,8 +118,8 @@ def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
     assert len(threads) <= 2, "as many threads as were asked for"
 
 
-def test_wrong_guess_is_made_good(partition: tuple[str, Segment]) -> None:
-    """An index that points into batches costs the help of the workers, not the result."""
+def test_a_wrong_guess_is_corrected(partition: tuple[str, Segment]) -> None:
+    """An index that points into batches costs the workers' help, not the result."""
     path, segment = partition
     with ReaderPool(path, workers=3, chunk_bytes=CHUNK_BYTES) as pool:
         good = pool.parts(segment, CHUNK_BYTES)
@@ -132,7 +135,7 @@ def test_wrong_guess_is_made_good(partition: tuple[str, Segment]) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"\0\0\0\7", b"\xff" * 64])
 def test_unusable_index_gives_one_part(partition: tuple[str, Segment], content: bytes | None) -> None:
-    """Missing, empty, cut or nonsense: the segment is read as if there were none."""
+    """Missing, empty, truncated or invalid: the segment is read as without an index."""
     path, segment = partition
     index = f"{path}/{segment.base:020d}.index"
     os.unlink(index)
@@ -144,7 +147,7 @@ def test_unusable_index_gives_one_part(partition: tuple[str, Segment], content: 
 
 
 def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]) -> None:
-    """Entries past the size that was listed belong to what was appended later."""
+    """Entries past the listed size belong to later appends."""
     path, segment = partition
     entries = np.array([(1, 2**31 - 1)], dtype=OFFSET_ENTRY)
     with open(f"{path}/{segment.base:020d}.index", "wb") as file:
@@ -154,8 +157,8 @@ def test_index_beyond_the_segment_is_not_followed(partition: tuple[str, Segment]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_damage_is_reported_alike(partition: tuple[str, Segment], workers: int) -> None:
-    """C-57: the same place and reason with and without workers, and what lies before it has been seen."""
+def test_damage_is_reported_the_same_with_workers(partition: tuple[str, Segment], workers: int) -> None:
+    """C-57: the same place and reason with and without workers, and the batches before it were returned."""
     path, segment = partition
     with open(f"{path}/{segment.base:020d}.log", "r+b") as file:
         file.seek(300_000)
@@ -189,10 +192,10 @@ def test_a_reader_that_stops_early_leaves_nothing_open(partition: tuple[str, Seg
 @pytest.mark.parametrize("workers", [1, 2, 4])
 @pytest.mark.parametrize("wrong", [None, 0, 900, 904])
 def test_segment_after_segment(several: tuple[str, list[Segment]], workers: int, wrong: int | None) -> None:
-    """Each segment's chunks are its own, in order; an index that is wrong is that segment's affair."""
+    """Each segment's chunks are its own, in order; a wrong index affects only its segment."""
     path, segments = several
     if wrong is not None:
-        # As many entries as there were, and one byte off.
+        # as many entries as before, and one byte off
         index = Path(path) / f"{wrong:020d}.index"
         entries = np.frombuffer(index.read_bytes(), OFFSET_ENTRY).copy()
         entries["position"] += 1
@@ -214,7 +217,7 @@ def test_segment_after_segment(several: tuple[str, list[Segment]], workers: int,
 
 
 def test_workers_begin_the_next_segment(several: tuple[str, list[Segment]]) -> None:
-    """While the owner has one segment's last chunk in hand, the next segment's first parts are read; not all of it."""
+    """While the owner has one segment's last chunk, the next segment's first parts are read; not all of it."""
     path, segments = several
     requests: list[int] = []
     with ReaderPool(path, workers=2, chunk_bytes=16_384) as pool:
@@ -225,8 +228,8 @@ def test_workers_begin_the_next_segment(several: tuple[str, list[Segment]]) -> N
                 assert len(requests) == min(number + 1, 3)
 
 
-def test_parts_become_small_where_batches_unpack_to_much(several: tuple[str, list[Segment]]) -> None:
-    """What a worker leaves of a part is the owner's alone: from the next segment on it is left nothing."""
+def test_parts_become_small_if_batches_decompress_to_much(several: tuple[str, list[Segment]]) -> None:
+    """A part that its worker did not finish is left to the owner; from the next segment on none is left."""
     path, segments = several
     with ReaderPool(path, workers=2, chunk_bytes=16_384) as pool:
         stretches = (
@@ -249,7 +252,7 @@ def test_parts_become_small_where_batches_unpack_to_much(several: tuple[str, lis
 
 
 def test_damage_ends_the_walk_over_segments(several: tuple[str, list[Segment]]) -> None:
-    """What lies before it has been seen, whatever was read ahead; and nothing stays open."""
+    """The batches before it were returned, whatever was read ahead; and no file stays open."""
     path, segments = several
     before = open_descriptors()
     with open(f"{path}/{904:020d}.log", "r+b") as file:

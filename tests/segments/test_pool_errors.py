@@ -1,4 +1,4 @@
-"""Several readers of one partition where something goes wrong: damage, changes, limits, an early end."""
+"""Several readers of one partition with errors: damage, changes, limits, an early end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _offsets(pool: ReaderPool, segment: Segment, parts: list[SegmentPart], *, gu
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_zeros_between_batches_are_damage(partition: tuple[str, Segment], workers: int) -> None:
-    """What a broker sets aside is behind its last batch: a part of the active segment that ends in zeros does not."""
+    """Preallocated space is after the last batch: a part of the active segment that ends in zeros is not."""
     path, _ = partition
     log = Path(path) / f"{0:020d}.log"
     size = log.stat().st_size
@@ -66,7 +66,7 @@ def test_zeros_between_batches_are_damage(partition: tuple[str, Segment], worker
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_a_part_is_checked_once_more_at_its_end(partition: tuple[str, Segment], workers: int, chunks: int) -> None:
-    """D-06: written to while its last chunk was read, whatever the number of chunks."""
+    """D-06: written while its last chunk was read, whatever the number of chunks."""
     path, segment = partition
     size = segment.size_bytes // BATCHES
     start = next(at for at in borders(path, segment) if at > segment.size_bytes - chunks * CHUNK_BYTES + size)
@@ -74,7 +74,7 @@ def test_a_part_is_checked_once_more_at_its_end(partition: tuple[str, Segment], 
     def call(data: NDArray[np.uint8], position: int) -> _kernel.Batches:
         batches = _kernel.scan_headers(data, position)
         if position + batches.consumed == segment.size_bytes:
-            time.sleep(0.2)  # whoever reads the part before has seen its end
+            time.sleep(0.2)  # the reader of the previous part has reached its end
             os.utime(f"{path}/{segment.base:020d}.log", ns=(1, 1))
         return batches
 
@@ -84,8 +84,8 @@ def test_a_part_is_checked_once_more_at_its_end(partition: tuple[str, Segment], 
         deque(pool.chunks(segment, parts, lambda _: by_chunk(call)), maxlen=0)
 
 
-def test_staged_files_are_read_when_nobody_reads_the_log(partition: tuple[str, Segment]) -> None:
-    """Whoever stopped early may have left workers at it, and their buffers are needed for what was written."""
+def test_staged_files_are_read_after_the_log(partition: tuple[str, Segment]) -> None:
+    """An owner that stopped early may have left workers running, whose buffers the staged files need."""
     path, segment = partition
     begun, go_on = threading.Event(), threading.Event()
     torn: list[bool] = []
@@ -128,7 +128,7 @@ def test_staged_files_are_read_when_nobody_reads_the_log(partition: tuple[str, S
 def test_threads_that_cannot_be_started(
     several: tuple[str, list[Segment]], threads: int, wrong: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A limit of processes costs time, nothing else; no part is done twice."""
+    """A limit of processes only costs time; no part is read twice."""
     path, segments = several
     if wrong is not None:
         os.unlink(f"{path}/{wrong:020d}.index")
@@ -145,7 +145,7 @@ def test_threads_that_cannot_be_started(
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_errors_come_in_the_order_of_the_log(partition: tuple[str, Segment], workers: int) -> None:
-    """Whoever meets it, the owner too, and whatever it is: memory that ran out far behind damage is not the first."""
+    """In any thread, also the owner's, and of any kind: an error far behind damage is not reported first."""
     path, segment = partition
     with ReaderPool(path, workers=workers, chunk_bytes=16_384) as pool:
         size = segment.size_bytes
@@ -165,10 +165,10 @@ def test_errors_come_in_the_order_of_the_log(partition: tuple[str, Segment], wor
 
 
 @pytest.mark.parametrize("left", [0, 1, 3])
-def test_a_pool_that_cannot_be_opened_leaves_nothing(
+def test_a_pool_that_cannot_be_opened_leaves_no_descriptor(
     partition: tuple[str, Segment], left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EMFILE for one of the readers: those that were opened before it are closed."""
+    """EMFILE for one of the readers: those opened before are closed."""
     path, _ = partition
     before = open_descriptors()
     with ReaderPool(path, workers=4, chunk_bytes=CHUNK_BYTES) as pool:
@@ -179,7 +179,7 @@ def test_a_pool_that_cannot_be_opened_leaves_nothing(
                 raise OSError(errno.EMFILE, "Too many open files")
             return dup(descriptor)
 
-        # A limit of descriptors would be met by whatever opens one next.
+        # a real descriptor limit could affect any other open
         system_call(monkeypatch, "dup", limited)
         with pytest.raises(OSError, match="Too many"), pool.for_directory(path, pool.reader.directory):
             pass
@@ -190,7 +190,7 @@ def test_a_pool_that_cannot_be_opened_leaves_nothing(
             raise OSError(errno.EMFILE, "Too many open files")
         return open_place(path)
 
-    monkeypatch.setattr("cleanerd.segments.reading.open_place", few)  # as os.dup above
+    monkeypatch.setattr("cleanerd.segments.reading.open_place", few)  # like os.dup above
     with pytest.raises(CleanerdError, match="Too many"):
         ReaderPool(path, workers=4, chunk_bytes=CHUNK_BYTES)
     assert open_descriptors() <= before

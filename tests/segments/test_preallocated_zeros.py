@@ -1,4 +1,4 @@
-"""Room that a broker set aside: behind the last batch (``preallocate=true``, F-1), behind the entries of an index."""
+"""Preallocated space: after the last batch (``preallocate=true``, F-1), and after the entries of an index."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 NAME = f"{0:020d}.log"
 BATCHES = tuple(keyed_batch(base, [("a", "x" * 40), ("b", None)]) for base in range(0, 20, 2))
-"""Each ends with a byte of zero: the last record's number of headers."""
+"""each ends with a zero byte: the last record's number of headers"""
 WHOLE = b"".join(BATCHES)
 OFFSETS = list(range(1, 21, 2))
 
 
 def segment(path: Path, data: bytes, room_bytes: int = 0, *, is_active: bool = True) -> Segment:
-    """A segment with a hole behind its data."""
+    """A segment with a hole after its data."""
     (path / NAME).write_bytes(data)
     os.truncate(path / NAME, len(data) + room_bytes)
     return Segment.from_stat(0, (path / NAME).stat(), frozenset(), is_active=is_active)
@@ -52,15 +52,15 @@ def headers(path: Path, found: Segment, chunk_bytes: int, start: int = 0) -> lis
 
 def records(path: Path, found: Segment, chunk_bytes: int) -> list[int]:
     reading = gathered(_kernel.ChunkDecoder, chunk_bytes=chunk_bytes)
-    # A reader's pieces are no larger than its chunks.
+    # a reader's pieces are no larger than its chunks
     with SegmentReader.open(str(path), chunk_bytes=max(chunk_bytes // 3, 1)) as reader:
         return [int(offset) for chunk in reading(reader, found, 0) for offset in chunk.records.offset]
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 61, 100, len(WHOLE), len(WHOLE) + 1, 1 << 20])
 @pytest.mark.parametrize("room_bytes", [1, 11, 16, 17, 60, 4096, 3 << 20])
-def test_room(tmp_path: Path, chunk_bytes: int, room_bytes: int) -> None:
-    """F-1: every batch once, however much room there is and wherever a chunk or a piece of it ends."""
+def test_preallocated_space(tmp_path: Path, chunk_bytes: int, room_bytes: int) -> None:
+    """F-1: every batch once, however much space there is, and wherever a chunk or piece of it ends."""
     found = segment(tmp_path, WHOLE, room_bytes)
     assert headers(tmp_path, found, chunk_bytes) == OFFSETS
     assert headers(tmp_path, found, chunk_bytes, start=len(WHOLE) - len(BATCHES[-1])) == OFFSETS[-1:]
@@ -68,30 +68,30 @@ def test_room(tmp_path: Path, chunk_bytes: int, room_bytes: int) -> None:
     assert records(tmp_path, found, chunk_bytes) == list(range(20))
 
 
-def test_nothing_but_room(tmp_path: Path) -> None:
+def test_only_preallocated_space(tmp_path: Path) -> None:
     """A segment that was just rolled."""
     assert headers(tmp_path, segment(tmp_path, b"", 1 << 20), 4096) == []
 
 
 @pytest.mark.parametrize("room_bytes", [1, 16, 4096])
-def test_a_closed_segment_has_none(tmp_path: Path, room_bytes: int) -> None:
-    """F-1: a broker gives the room back when it rolls; zeros there are damage, as for Kafka's recovery."""
+def test_a_closed_segment_has_no_preallocated_space(tmp_path: Path, room_bytes: int) -> None:
+    """F-1: a broker truncates the space when it rolls; zeros there are damage, as for Kafka's recovery."""
     with pytest.raises(CorruptionError) as raised:
         headers(tmp_path, segment(tmp_path, WHOLE, room_bytes, is_active=False), 100)
     assert raised.value.position == len(WHOLE)
 
 
 @pytest.mark.parametrize("behind", [b"\x01", BATCHES[-1]])
-def test_zeros_between(tmp_path: Path, behind: bytes) -> None:
-    """What was written behind zeros says that something is lost: damage, told where it begins."""
+def test_zeros_between_batches(tmp_path: Path, behind: bytes) -> None:
+    """Data after zeros shows that data was lost: damage, reported at its beginning."""
     found = segment(tmp_path, WHOLE + b"\x00" * 5000 + behind, 100)
     with pytest.raises(CorruptionError) as raised:
         headers(tmp_path, found, 1 << 20)
     assert raised.value.position == len(WHOLE)
 
 
-def test_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there were zeros when it was read there are batches when it is looked at: no damage, and not the end."""
+def test_the_broker_appends_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros at the time of reading are batches by the time of the check: not damage, and not the end."""
     found = segment(tmp_path, BATCHES[0], len(WHOLE))
     scans = []
 
@@ -110,7 +110,7 @@ def test_the_broker_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("knows_holes", [True, False])
 def test_only_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_holes: bool) -> None:
-    """Whatever the file system can tell about holes."""
+    """Whatever the file system reports about holes."""
     if not knows_holes:
 
         def seek(_descriptor: int, _position: int, _how: int) -> int:
@@ -133,8 +133,8 @@ def test_only_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, knows_holes
         assert only_zeros(file.fileno(), 1, (3 << 20) - 1)
 
 
-def test_room_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment of 1 GiB is set aside at once: a look at 2,000 partitions must not read it."""
+def test_preallocated_space_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of 1 GiB is preallocated at once: a scan of 2,000 partitions must not read it."""
     found = segment(tmp_path, WHOLE, 1 << 30)
     read_bytes = []
     preadv, pread = os.preadv, os.pread
@@ -154,8 +154,8 @@ def test_room_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(read_bytes) < 1 << 20
 
 
-def test_everything_that_reads_the_end(tmp_path: Path) -> None:
-    """F-1: log end offset, producers, message formats; a clean shutdown or none."""
+def test_all_readers_of_the_end(tmp_path: Path) -> None:
+    """F-1: log end offset, producers, message formats; with and without a clean shutdown."""
     closed = keyed_batch(0, [("a", "1")])
     last = encode_batch([], base_offset=1, producer_id=4, producer_epoch=0, base_sequence=0, transactional=True)
     partition = Partition({0: closed, 1: last})
@@ -178,10 +178,10 @@ def test_everything_that_reads_the_end(tmp_path: Path) -> None:
 
 
 @release
-def test_an_index_with_its_room(release: str, tmp_path: Path) -> None:
-    """A running broker's is 10 MiB, nearly all zeros: from the first snapshot on, after an hour, each look reads it.
+def test_a_preallocated_index(release: str, tmp_path: Path) -> None:
+    """A running broker's index is 10 MiB, nearly all zeros; after an hour, each scan reads it.
 
-    Found by a soak of two hours: 40 MiB more from then on.
+    The first producer snapshot causes that. Found by a soak of two hours: 40 MiB more from then on.
     """
     copy = golden(release, tmp_path)
     expected = read_metadata(copy)

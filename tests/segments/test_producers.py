@@ -1,4 +1,4 @@
-"""Which producers are alive and where their last batches lie (C-39.1, C-85, F-10, R192-1, R192-2)."""
+"""Active producers and the places of their last batches (C-39.1, C-85, F-10, R192-1, R192-2)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXPIRATION = 10_000
 
 @dataclass(frozen=True)
 class Found:
-    """What the two calls say. ``marker_epochs``: producers of whose epoch only markers are known."""
+    """Results of both calls. ``marker_epochs``: producers whose epoch is known from markers only."""
 
     last_data_offsets: tuple[int, ...]
     snapshot_offset: int
@@ -95,7 +95,7 @@ def open_log(path: Path, chunk_bytes: int) -> tuple[PartitionLog, SegmentReader]
     return log, SegmentReader.open(str(log.path), chunk_bytes=chunk_bytes)
 
 
-def test_more_producers_than_there_is_memory_for(tmp_path: Path) -> None:
+def test_more_producers_than_fit_into_memory(tmp_path: Path) -> None:
     """U-35: refused by name, before they are in memory, whether a snapshot or the log has them."""
     read(tmp_path, {0: data(0, 1) + data(1, 2) + data(2, 3)})
     log, reader = open_log(tmp_path, 70)
@@ -116,7 +116,7 @@ def test_more_producers_than_there_is_memory_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("by", ["snapshot", "log"])
 @pytest.mark.parametrize("torn", [False, True])
 def test_a_producer_takes_no_more_than_is_counted(tmp_path: Path, by: str, torn: bool) -> None:
-    """U-35: ids are cheap to make, so what one takes at most is what the limit counts it as, all results included."""
+    """U-35: a producer id costs a client little, so the limit counts the maximum memory per id, with all results."""
     ids = range(1_000_000, 1_003_000)  # Python has the small numbers anyway
     if by == "snapshot":
         base = len(ids)
@@ -143,15 +143,15 @@ def test_no_snapshot_means_the_whole_log(tmp_path: Path) -> None:
     assert found == Found((1, 4), -1, 6, ())
 
 
-def test_snapshot_and_what_came_after(tmp_path: Path) -> None:
-    """F-10: the newest snapshot, then the batches from its offset on; older batches are not looked at again."""
+def test_snapshot_and_later_batches(tmp_path: Path) -> None:
+    """F-10: the newest snapshot, then the batches from its offset on; older batches are not read again."""
     old, new = [Producer(9, 7, NOW)], [Producer(1, 0, NOW), Producer(2, 1, NOW)]
     found = read(tmp_path, {0: data(0, 1) + data(1, 2), 2: data(2, 1)}, {0: old, 2: new})
     assert found == Found((1, 2), 2, 3, ())
 
 
 def test_snapshot_inside_a_segment(tmp_path: Path) -> None:
-    """Batches below the snapshot's offset in the same segment are history, whatever the snapshot says of them."""
+    """Batches below the snapshot's offset in the same segment are outdated, whatever the snapshot has about them."""
     found = read(tmp_path, {0: data(0, 1) + data(1, 2) + data(2, 3)}, {2: [Producer(2, 1, NOW)]})
     assert found.last_data_offsets == (1, 2)
 
@@ -166,12 +166,12 @@ def test_expiry(tmp_path: Path, age_ms: int, alive: bool) -> None:
 
 
 def test_the_last_batch_counts_not_the_largest_timestamp(tmp_path: Path) -> None:
-    """A younger timestamp in an older batch keeps nobody alive: Kafka takes that of the last batch."""
+    """A younger timestamp in an older batch does not keep a producer: Kafka uses that of the last batch."""
     assert read(tmp_path, {0: data(0, 1) + data(1, 1, age_ms=EXPIRATION)}).last_data_offsets == ()
 
 
 def test_emptied_batches_count(tmp_path: Path) -> None:
-    """C-41: an empty batch that a cleaner kept still is its producer's last."""
+    """C-41: an empty batch that a cleaner kept is still its producer's last."""
     found = read(tmp_path, {0: data(0, 1) + emptied(1, 5, 1, age_ms=3), 6: b""})
     assert found == Found((5,), -1, 6, ())
 
@@ -182,7 +182,7 @@ def test_epochs(tmp_path: Path) -> None:
 
 
 def test_markers_keep_alive(tmp_path: Path) -> None:
-    """C-39.1: a marker is no data batch; its timestamp keeps the producer, whose last data stays protected."""
+    """C-39.1: a marker is not a data batch; its timestamp keeps the producer, whose last data stays protected."""
     old = data(0, 1, age_ms=EXPIRATION, transactional=True)
     ended_long_ago = old + encode_marker(1, commit=True, producer_id=1, timestamp=NOW - EXPIRATION)
     assert read(tmp_path / "a", {0: ended_long_ago}).last_data_offsets == ()
@@ -217,7 +217,7 @@ def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
     ],
 )
 def test_damaged_snapshot(tmp_path: Path, damage: object, says: str) -> None:
-    """F-10: a damaged snapshot is passed over for the next older one, and said so."""
+    """F-10: a damaged snapshot is skipped for the next older one, and reported."""
     path = tmp_path / "logs" / "orders-0" / f"{2:020d}.snapshot"
     snapshots = {1: [Producer(7, 0, NOW)], 2: [Producer(8, 1, NOW)]}
     assert read(tmp_path, {0: keyed_batch(0, [("a", "1")]), 1: data(1, 2), 2: data(2, 3)}, snapshots) == Found(
@@ -232,7 +232,7 @@ def test_damaged_snapshot(tmp_path: Path, damage: object, says: str) -> None:
 
 
 def test_unreadable_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A snapshot that the system refuses to read is passed over too: it ended the whole run once."""
+    """A snapshot that the system cannot read is skipped too: it used to end the whole run."""
     read(tmp_path, {0: data(0, 1), 1: b""}, {1: [Producer(8, 0, NOW)]})
 
     def refused(path: Path) -> bytes:
@@ -245,14 +245,14 @@ def test_unreadable_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_snapshot_beyond_the_end(tmp_path: Path) -> None:
-    """A log that was cut below its snapshot (power loss): the snapshot's last batches are no more."""
+    """A log truncated below its snapshot (power loss): the snapshot's last batches no longer exist."""
     found = read(tmp_path, {0: data(0, 1) + data(1, 1)}, {9: [Producer(1, 8, NOW)]})
     assert (found.last_data_offsets, found.snapshot_offset) == ((1,), -1)
     assert "beyond the log end offset 2" in found.damaged_snapshots[0]
 
 
 def test_snapshot_below_the_log(tmp_path: Path) -> None:
-    """A snapshot from before the first segment says nothing that the log does not."""
+    """A snapshot from before the first segment adds nothing to the log."""
     found = read(tmp_path, {5: data(5, 1)}, {3: [Producer(9, 2, NOW)]})
     assert found == Found((5,), -1, 6, ())
 
@@ -277,7 +277,7 @@ def test_torn_log(tmp_path: Path) -> None:
 
 
 def test_recovery_may_cut_the_log(tmp_path: Path) -> None:
-    """R192-1: what the broker's recovery may cut off does not make an older batch expendable."""
+    """R192-1: batches that the broker's recovery may truncate do not make an older batch removable."""
     segments = {0: data(0, 1) + data(1, 2), 2: data(2, 1), 3: data(3, 1)}
     snapshots = {2: [Producer(1, 0, NOW), Producer(2, 1, NOW)], 3: [Producer(1, 2, NOW), Producer(2, 1, NOW)]}
     assert read(tmp_path, segments, snapshots).last_data_offsets == (1, 3)
@@ -288,7 +288,7 @@ def test_recovery_may_cut_the_log(tmp_path: Path) -> None:
 
 
 def test_snapshots_from_above_the_recovery_point(tmp_path: Path) -> None:
-    """U-32: the recovery removes them, and the log may end before them: they speak of batches that are no more."""
+    """U-32: the recovery removes them, and the log may end before them: their batches may no longer exist."""
     segments = {0: data(0, 1) + data(1, 2), 2: data(2, 3)[:-1], 3: data(3, 1)}
     snapshots = {2: [Producer(1, 0, NOW), Producer(2, 1, NOW)], 3: [Producer(3, 2, NOW)]}
     make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments, snapshots=snapshots)})
@@ -296,7 +296,7 @@ def test_snapshots_from_above_the_recovery_point(tmp_path: Path) -> None:
 
 
 def opened(path: Path, segments: Mapping[int, bytes], below: int, chunk_bytes: int = 70, **facts: object) -> int | None:
-    """Where the oldest transaction that is open at ``below`` began."""
+    """The start of the oldest transaction that is open at ``below``."""
     make_log_dir(path / "logs", {"orders-0": Partition(segments, **facts)})  # type: ignore[arg-type]
     log, reader = open_log(path, chunk_bytes)
     with reader:
@@ -336,7 +336,7 @@ def end(base: int, producer: int, *, commit: bool = True, epoch: int = 0) -> byt
     ],
 )  # fmt: skip
 def test_open_transactions(tmp_path: Path, segments: dict[int, bytes], below: int, expected: int | None) -> None:
-    """S-04, C-05, F-10; the chunks that the log is read in make no difference."""
+    """S-04, C-05, F-10; the chunk size makes no difference."""
     for chunk_bytes in (70, 200, 1 << 20):
         assert opened(tmp_path / str(chunk_bytes), segments or {0: b""}, below, chunk_bytes) == expected
 
@@ -370,7 +370,7 @@ def test_an_open_transaction_keeps_its_producer(tmp_path: Path) -> None:
 
 
 def test_markers_and_epochs(tmp_path: Path) -> None:
-    """F-10: a marker of another epoch clears what is known of the sequences; one of the same does not."""
+    """F-10: a marker of another epoch clears the known sequences; one of the same does not."""
     assert read(tmp_path / "same", {0: txn(0, 1) + end(1, 1)}) == Found((0,), -1, 2, ())
     assert read(tmp_path / "bump", {0: txn(0, 1) + end(1, 1, epoch=1)}) == Found((), -1, 2, (), ((1, 1),))
     again = txn(0, 1) + end(1, 1, epoch=1) + txn(2, 1, epoch=1)
@@ -382,7 +382,7 @@ def test_markers_and_epochs(tmp_path: Path) -> None:
 
 
 def test_state(tmp_path: Path) -> None:
-    """F-10: every field, with a snapshot behind it."""
+    """F-10: every field, with a snapshot before it."""
     known = {1: [Producer(1, 0, NOW - 5, epoch=3, open_from=0), Producer(2, 0, NOW - 7, epoch=1)]}
     segments = {0: data(0, 9), 1: txn(1, 1, epoch=3) + end(2, 2, epoch=1) + txn(3, 3, count=2)}
     make_log_dir(tmp_path / "logs", {"orders-0": Partition(segments, snapshots=known)})
@@ -397,9 +397,9 @@ def test_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn_from", [None, 0, 13, 25])
 @pytest.mark.parametrize("seed", range(12))
 def test_state_taken_forward(tmp_path: Path, seed: int, torn_from: int | None) -> None:
-    """F-8: asked for one segment after the other it is what it is when asked for at once, whatever lies between.
+    """F-8: the state computed segment by segment equals the one computed at once, whatever is between.
 
-    Snapshots that know more than the log (a cleaning took a transaction's first batch), damaged ones, damage in it.
+    Snapshots that know more than the log (a cleaning removed a transaction's first batch), damaged ones, damage in it.
     """
     pick = random.Random(seed)
     segments = {}
@@ -427,10 +427,12 @@ def test_state_taken_forward(tmp_path: Path, seed: int, torn_from: int | None) -
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_one_state_for_both_questions(tmp_path: Path, seed: int) -> None:
-    """S-04, R192-1: the state at the high watermark is that of the log if nothing is above it; else it does not say so.
+def test_one_state_for_both_queries(tmp_path: Path, seed: int) -> None:
+    """S-04, R192-1: the state at the high watermark is that of the log if no batch is above it.
 
-    A snapshot beyond the end of the log is reported by the second reading only, so the first does not replace that.
+    Otherwise it is marked as incomplete.
+
+    Only the second reading reports a snapshot beyond the end of the log, so the first does not replace it.
     """
     pick = random.Random(seed)
     segments = {base: b"".join(data(base + at, pick.randint(1, 3)) for at in range(4)) for base in range(0, 12, 4)}

@@ -36,7 +36,7 @@ def segment(path: Path, data: bytes) -> Segment:
 
 @pytest.fixture(autouse=True, params=[1, reading.DIRECT_ALIGNMENT], ids=["bytes", "blocks"])
 def alignment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Reading begins at a block's start; with blocks of one byte every chunk size and edge comes about."""
+    """Reading begins at a block's start; blocks of one byte give every chunk size and edge."""
     monkeypatch.setattr(reading, "DIRECT_ALIGNMENT", request.param)  # a constant of disks, which no caller may choose
     return int(request.param)
 
@@ -62,7 +62,7 @@ def test_every_chunk_size(tmp_path: Path, chunk_bytes: int) -> None:
 
 
 def test_start(tmp_path: Path, reader: SegmentReader) -> None:
-    """From a position that an index gave."""
+    """From a position in an index."""
     assert offsets(reader, segment(tmp_path, WHOLE), start=len(SMALL)) == [1, 2]
     assert offsets(reader, segment(tmp_path, WHOLE), start=len(WHOLE)) == []
 
@@ -86,7 +86,7 @@ def test_an_empty_file(tmp_path: Path, reader: SegmentReader) -> None:
 
 
 def test_a_zero_byte_behind_the_last_batch_is_named_as_zeros(tmp_path: Path, reader: SegmentReader) -> None:
-    """C-57: one byte of a batch that begins with a zero byte cannot be told from room that a broker set aside."""
+    """C-57: one byte of a batch that begins with a zero byte cannot be distinguished from preallocated space."""
     with pytest.raises(CorruptionError, match="1 zero bytes to the end of a closed segment") as raised:
         offsets(reader, segment(tmp_path, SMALL + LARGE + LAST[:1]))
     assert raised.value.where == str(tmp_path / NAME)
@@ -104,7 +104,7 @@ def test_ends_inside_a_batch(tmp_path: Path, reader: SegmentReader, cut: int) ->
 
 
 def test_size_beyond_the_file(tmp_path: Path, reader: SegmentReader) -> None:
-    """C-60: a declared size that the file does not hold is damage, and no memory is taken for it."""
+    """C-60: a declared size beyond the file is damage, and allocates no memory."""
     wrong = bytearray(LAST)
     wrong[8:12] = (2**31 - 1).to_bytes(4, "big")
     with pytest.raises(CorruptionError) as raised:
@@ -127,7 +127,7 @@ def test_damage_is_reported_with_its_place(tmp_path: Path, reader: SegmentReader
 @pytest.mark.parametrize("chunk_bytes", [20, 100, 1 << 20])
 @pytest.mark.parametrize("tail", [b"", b"\x00" * 300, b"\xff" * 70, LAST[:30]], ids=["none", "zeros", "garbage", "cut"])
 def test_until_damage(tmp_path: Path, chunk_bytes: int, tail: bytes) -> None:
-    """S-27: what lies before the damage, each batch once, also of the chunk that holds the damage."""
+    """S-27: the batches before the damage, each once, also in the chunk with the damage."""
     found = segment(tmp_path, SMALL + LARGE + tail + LAST)
     with SegmentReader.open(str(tmp_path), chunk_bytes=chunk_bytes) as reader:
         got = [int(offset) for batches in reader.headers_until_damage(found) for offset in batches.last_offset]
@@ -138,8 +138,8 @@ def test_until_damage(tmp_path: Path, chunk_bytes: int, tail: bytes) -> None:
         assert got == ([1] if tail else [1, 2])
 
 
-def test_only_what_was_listed(tmp_path: Path, reader: SegmentReader) -> None:
-    """What was appended after the listing is not looked at, a batch that is half there least of all."""
+def test_only_the_listed_bytes_are_read(tmp_path: Path, reader: SegmentReader) -> None:
+    """Data appended after the listing is not read, least of all half a batch."""
     found = segment(tmp_path, SMALL)
     with (tmp_path / NAME).open("ab") as file:
         file.write(LARGE[:50])
@@ -147,7 +147,7 @@ def test_only_what_was_listed(tmp_path: Path, reader: SegmentReader) -> None:
 
 
 def test_became_shorter(tmp_path: Path, reader: SegmentReader) -> None:
-    """A file that was cut after the listing is an error that can be told, and no endless loop."""
+    """A file truncated after the listing is a reportable error, not an endless loop."""
     found = segment(tmp_path, WHOLE)
     os.truncate(tmp_path / NAME, len(SMALL) + 5)
     with pytest.raises(CleanerdError, match=f"became shorter.*ends at {len(SMALL) + 5}"):
@@ -182,7 +182,7 @@ def test_beside(tmp_path: Path, reader: SegmentReader) -> None:
 
 
 def test_descriptors_are_closed(tmp_path: Path, reader: SegmentReader) -> None:
-    """Also where reading stops half way or fails."""
+    """Also if reading stops half way or fails."""
     before = open_descriptors()
     found = segment(tmp_path, WHOLE)
     for _ in range(5):
@@ -193,8 +193,8 @@ def test_descriptors_are_closed(tmp_path: Path, reader: SegmentReader) -> None:
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 5000, 1 << 20])
-def test_past_the_page_cache(tmp_path: Path, chunk_bytes: int) -> None:
-    """What ``beside`` reads comes from the disk, with whatever alignment batches have and the file ends at."""
+def test_reads_past_the_page_cache(tmp_path: Path, chunk_bytes: int) -> None:
+    """``beside`` reads from the disk, whatever the alignment of batches and of the file's end."""
     batches = [keyed_batch(base, [("k", "x" * (base * 37 % 3000))]) for base in range(60)]
     found = segment(tmp_path, b"".join(batches))
     with (

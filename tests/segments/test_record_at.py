@@ -41,7 +41,7 @@ def test_every_offset(tmp_path: Path, indexes: bool) -> None:
 
 
 def test_an_index_is_a_hint(tmp_path: Path) -> None:
-    """One that does not parse is not used; one that leads into a batch is an error, not an answer."""
+    """An invalid one is not used; one that points into a batch is an error, not an answer."""
     log = log_of(tmp_path / "logs")
     index = log.path / f"{0:020d}.index"
     index.write_bytes(b"\x01" * 7)

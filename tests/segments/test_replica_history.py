@@ -1,4 +1,4 @@
-"""Which replicas were in the ISR, and when all were: from the metadata log (U-71), and remembered (U-72)."""
+"""Replicas in the ISR and the last time of a full ISR: from the metadata log (U-71), and remembered (U-72)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ CREATED = (0, (topic("a", ID1), partition(ID1, 0, [1, 2], [1, 2])))
     ],
 )  # fmt: skip
 def test_the_last_full_isr(tmp_path: Path, batches: list[tuple[float, tuple[bytes, ...]]], expected: float) -> None:
-    """U-71: by the log's own times; what its last minutes say does not count, of a stopped broker either."""
+    """U-71: by the log's own times; its last minutes do not count, also for a stopped broker."""
     assert full_minute(read(log_of(tmp_path / "m", CREATED, *batches)).replicas) == expected
 
 
@@ -69,7 +69,7 @@ def test_the_last_full_isr(tmp_path: Path, batches: list[tuple[float, tuple[byte
 def test_one_replica_in_the_last_minutes(
     tmp_path: Path, batches: list[tuple[float, tuple[bytes, ...]]], alone: bool | None
 ) -> None:
-    """U-71: with one replica nothing waits from the beginning; a second one that may come is waited for."""
+    """U-71: with one replica nothing waits at first; a second one that may be added is waited for."""
     found = read(log_of(tmp_path / "m", CREATED, *batches)).replicas.topics[ID1].get(5)
     assert (None if found is None else found.is_alone) == alone
 
@@ -89,7 +89,7 @@ def test_a_clock_that_goes_back(tmp_path: Path) -> None:
 
 
 def test_beside_a_running_broker(tmp_path: Path) -> None:
-    """U-23, U-71: what is younger than is believed does not count; how far the log goes is known all the same."""
+    """U-23, U-71: records younger than the limit do not count; the end of the log is known nevertheless."""
     directory = log_of(tmp_path / "m", CREATED, (20, (change(ID1, 0, isr=[1]),)), (90, (NO_OP,)))
     for younger in (False, True):
         found = read_cluster_metadata(directory, only_before_ms=T0 + 10 * MINUTE_MS, younger=younger).replicas
@@ -98,7 +98,7 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("younger", [False, True])
 def test_a_clock_that_goes_back_at_the_end(tmp_path: Path, younger: bool) -> None:
-    """U-71: the end of the log does not count, but shows that earlier times were ahead, by up to a day here."""
+    """U-71: the end of the log does not count, but shows that earlier times were ahead, by up to a day in this case."""
     day = 24 * 60
     times = [(day, (NO_OP,)), (day + 60, (NO_OP,)), (60, (change(ID1, 0, isr=[1]),))]
     directory = log_of(tmp_path / "m", CREATED, *times, end=day + 30)
@@ -109,7 +109,7 @@ def test_a_clock_that_goes_back_at_the_end(tmp_path: Path, younger: bool) -> Non
 
 
 def test_a_snapshot_of_a_clock_that_is_ahead(tmp_path: Path) -> None:
-    """U-71: also where nothing follows it."""
+    """U-71: also if nothing follows it."""
     directory = log_of(tmp_path / "m", start=2)
     (directory / LOG).rename(directory / f"{2:020d}.log")
     (directory / f"{2:020d}.log").write_bytes(b"")
@@ -123,7 +123,7 @@ def test_a_snapshot_of_a_clock_that_is_ahead(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("younger", [False, True])
 def test_a_second_replica_beside_a_running_broker(tmp_path: Path, younger: bool) -> None:
-    """U-71: a replica that is added is waited for at once, although such young metadata is not used otherwise."""
+    """U-71: an added replica is waited for at once, although such young metadata is not used otherwise."""
     directory = log_of(
         tmp_path / "m",
         (0, (topic("a", ID1), partition(ID1, 0, [1], [1]), partition(ID1, 1, [1, 2], [1, 2]))),
@@ -147,7 +147,7 @@ def test_a_snapshot(tmp_path: Path, isr: list[int], expected: float) -> None:
 
 @pytest.mark.parametrize("api_key", [3, 5])
 def test_a_newer_version(tmp_path: Path, api_key: int) -> None:
-    """U-71: a cleaning goes on, and nothing is known of replicas any more."""
+    """U-71: a cleaning continues, and all facts about replicas are unknown from then on."""
     for minute in (1, 99):  # also in the last minutes: it may add a replica
         batches = (minute, (metadata(api_key, b"new", version=9),))
         facts = read(log_of(tmp_path / "m", CREATED, batches)).replicas
@@ -174,8 +174,8 @@ DIRECTORIES = "04" + "".join(f"{1:016x}{number:016x}" for number in (1, 2, 3))
          "070502000000010831" + DIRECTORIES),
     ],
 )  # fmt: skip
-def test_what_kafka_writes(api_key: int, version: int, rest: str) -> None:
-    """U-71: bytes that the classes of 3.3.2 (version 0) and 4.4.0 wrote, with every tagged field."""
+def test_records_written_by_kafka(api_key: int, version: int, rest: str) -> None:
+    """U-71: bytes written by the classes of 3.3.2 (version 0) and 4.4.0, with every tagged field."""
     value = bytes([1, api_key, version]) + bytes.fromhex(RECORDS[api_key] + rest)
     expected = (
         PartitionRecord(uuid_7, 5, (1, 2, 3), (1, 3), (3,))
@@ -189,7 +189,7 @@ uuid_7 = type(ID1)(int=7)
 PLACE, CLONE = "id-0123456789abcdef", "id-fedcba9876543210"
 FILE_NAME = full_isr_document(PLACE).name
 
-# ---- what is remembered
+# ---- remembered facts
 
 
 def facts_of(state: Replicas, **more: int) -> ReplicaFacts:
@@ -201,7 +201,7 @@ def short(full_until: float) -> Replicas:
 
 
 def test_it_only_grows(tmp_path: Path) -> None:
-    """U-72: a snapshot while the ISR is short forgets nothing; another reading makes it no smaller."""
+    """U-72: a snapshot while the ISR is short removes no fact; another reading makes no time earlier."""
     for full_until, expected in ((20, 20), (30, 30), (10, 30)):
         known = remember_full_isr(tmp_path, PLACE, facts_of(short(full_until)), T0 + 100 * MINUTE_MS, [])
         assert known[ID1.hex] == {0: T0 + expected * MINUTE_MS}
@@ -217,14 +217,14 @@ def test_a_clone_of_the_cluster(tmp_path: Path) -> None:
     assert known[ID1.hex] == {0: T0 + 20 * MINUTE_MS}
 
 
-def test_nothing_is_written_where_every_isr_is_full(tmp_path: Path) -> None:
+def test_full_isrs_are_not_written(tmp_path: Path) -> None:
     for state in (Replicas(BOTH, BOTH, -1, T0), Replicas(FIRST, frozenset(), T0, T0)):
         assert remember_full_isr(tmp_path, PLACE, facts_of(state), T0, []) == {}
     assert not list(tmp_path.iterdir())
 
 
 def test_a_clock_that_is_ahead_adds_nothing(tmp_path: Path) -> None:
-    """U-72: a time that is not believed would count for ever."""
+    """U-72: a wrong future time would count indefinitely."""
     ahead = facts_of(short(20), newest_ms=T0 + MARGIN_MS + 1)
     assert remember_full_isr(tmp_path, PLACE, ahead, T0, []) == {}
     assert not list(tmp_path.iterdir())
@@ -241,7 +241,7 @@ def test_a_time_in_the_future(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file(tmp_path: Path) -> None:
-    """U-72: it counts as absent, with a warning; it is replaced by what is known."""
+    """U-72: it counts as absent, with a warning; the known facts replace it."""
     for content in (b"{", b"[]", json.dumps({"format": 1, "topics": {ID1.hex: {"0": "x"}}}).encode()):
         (tmp_path / FILE_NAME).write_bytes(content)
         warnings: list[str] = []
@@ -251,11 +251,11 @@ def test_a_damaged_file(tmp_path: Path) -> None:
         assert FILE_NAME in warnings[0]
 
 
-def test_what_is_old_is_forgotten(tmp_path: Path) -> None:
+def test_old_entries_are_removed(tmp_path: Path) -> None:
     remember_full_isr(tmp_path, PLACE, facts_of(short(20)), T0 + MINUTE_MS, [])
     other = ReplicaFacts({ID2: {0: short(KEPT_MS / MINUTE_MS + 20)}}, T0, T0)
     assert set(remember_full_isr(tmp_path, PLACE, other, T0 + KEPT_MS + 20 * MINUTE_MS, [])) == {ID2.hex}
 
 
-def test_a_state_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_state_directory(tmp_path: Path) -> None:
     assert remember_full_isr(tmp_path / "none", PLACE, facts_of(short(20)), T0, []) == {}

@@ -1,4 +1,4 @@
-"""A file that is no longer the listed one is never read in its place, by nobody (D-06, U-3)."""
+"""A file that replaced the listed one is never read instead of it (D-06, U-3)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BATCHES = [keyed_batch(base, [("k", f"v{base}")]) for base in range(3)]
 
 @pytest.fixture
 def log(tmp_path: Path) -> PartitionLog:
-    """A sealed segment of two batches with aborted transactions, and the active one."""
+    """A closed segment of two batches with aborted transactions, and the active one."""
     held = Partition({0: BATCHES[0] + BATCHES[1], 2: BATCHES[2]}, aborted={0: [(7, 0, 0, 0)]})
     return listed(make_log_dir(tmp_path / "logs", {"orders-0": held}))
 
@@ -64,7 +64,7 @@ def file_of(log: PartitionLog, row: int, suffix: str = ".log") -> Path:
 
 
 def replaced(path: Path) -> None:
-    """As a broker's cleaner does: other bytes, another inode, the time of the old file, under the old name."""
+    """As by a broker's cleaner: other bytes, another inode, the time of the old file, under the old name."""
     status = path.stat()
     other = path.with_suffix(".other")
     other.write_bytes(BATCHES[1] + BATCHES[0])
@@ -73,7 +73,7 @@ def replaced(path: Path) -> None:
 
 
 def written_in_place(path: Path) -> None:
-    """As a follower does that cuts and fetches again: the same inode, the same size, other bytes."""
+    """As by a follower that truncates and fetches again: the same inode and size, other bytes."""
     with path.open("r+b") as file:
         file.write(BATCHES[1] + BATCHES[0])
     os.utime(path, ns=(0, 0))
@@ -100,7 +100,7 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize(("change", "says"), CHANGES.values(), ids=CHANGES)
 def test_a_sealed_segment_that_changed(log: PartitionLog, change: Callable[[Path], None], says: str) -> None:
-    """D-06: told as what it is, an ordinary outcome (a stale plan), before a byte of the other file counts."""
+    """D-06: reported as an ordinary outcome (a stale plan), before a byte of the other file is used."""
     change(file_of(log, 0))
     with pytest.raises(SegmentChangedError, match=says) as caught:
         offsets(log, 0)
@@ -108,8 +108,8 @@ def test_a_sealed_segment_that_changed(log: PartitionLog, change: Callable[[Path
     assert caught.value.where == str(file_of(log, 0))
 
 
-def test_the_active_segment_goes_on(log: PartitionLog) -> None:
-    """What a broker appends is no change, nor that it is sealed meanwhile: what was listed is read."""
+def test_appends_to_the_active_segment_are_not_a_change(log: PartitionLog) -> None:
+    """Appends by the broker are not a change, nor is a roll meanwhile: the listed bytes are read."""
     grown(file_of(log, 1))
     (log.path / file_name(4, ".log")).write_bytes(b"")
     assert offsets(log, 1) == [2]
@@ -118,8 +118,8 @@ def test_the_active_segment_goes_on(log: PartitionLog) -> None:
         offsets(log, 1)
 
 
-def test_a_hard_link_is_no_change(log: PartitionLog) -> None:
-    """A backup gives segments a second name, whenever it likes: that moves only the inode's own time."""
+def test_a_hard_link_is_not_a_change(log: PartitionLog) -> None:
+    """A backup may link segments at any time: that changes only the inode's own time."""
     os.link(file_of(log, 0), log.path / "backup")
     assert offsets(log, 0) == [0, 1]
 
@@ -128,7 +128,7 @@ def test_a_hard_link_is_no_change(log: PartitionLog) -> None:
     "written", [b"\xff" * 100, keyed_batch(1, [("k", "v" * 100)])], ids=["damage", "a batch above the limit"]
 )
 def test_it_changes_while_it_is_read(tmp_path: Path, written: bytes) -> None:
-    """D-06: a file that changed while it was read has changed, whatever its new bytes look like."""
+    """D-06: a file that changed while it was read has changed, whatever its new bytes."""
     held = Partition({0: BATCHES[0] + keyed_batch(1, [("k", "w" * 100)]), 2: BATCHES[2]})
     log = listed(make_log_dir(tmp_path / "logs", {"orders-0": held}))
     size = len(BATCHES[0])
@@ -142,8 +142,8 @@ def test_it_changes_while_it_is_read(tmp_path: Path, written: bytes) -> None:
             list(chunks)
 
 
-def test_damage_stays_damage(log: PartitionLog) -> None:
-    """A file that is as it was listed and makes no sense is damaged."""
+def test_damage_in_an_unchanged_file_is_damage(log: PartitionLog) -> None:
+    """A file that is unchanged since the listing but invalid is damaged."""
     path = file_of(log, 0)
     path.write_bytes(b"\xff" * 200)
     with pytest.raises(CorruptionError):
@@ -151,7 +151,7 @@ def test_damage_stays_damage(log: PartitionLog) -> None:
 
 
 def test_parts_of_a_segment_are_compared_too(log: PartitionLog) -> None:
-    """Readers of a part know the size of the whole: a file that grew is another one for all of them."""
+    """Readers of a part know the size of the whole: a grown file is another one for all of them."""
     grown(file_of(log, 0))
     part = replace(log.segments[0], size_bytes=len(BATCHES[0]))
     with SegmentReader.open(str(log.path)) as reader, pytest.raises(SegmentChangedError):
@@ -160,7 +160,7 @@ def test_parts_of_a_segment_are_compared_too(log: PartitionLog) -> None:
 
 @pytest.mark.parametrize("change", ["replaced", "deleted", "renamed to .deleted"])
 def test_indexes_of_a_segment_that_changed(log: PartitionLog, change: str) -> None:
-    """An index is that of the listed segment, or nobody's: the broker takes the log away before it."""
+    """An index belongs to the listed segment, or is not used: the broker removes the log before it."""
     CHANGES[change][0](file_of(log, 0))
     with pytest.raises(SegmentChangedError):
         read_companion(log.path, log.segments[0], ".txnindex")
@@ -169,7 +169,7 @@ def test_indexes_of_a_segment_that_changed(log: PartitionLog, change: str) -> No
 
 
 def test_a_disk_that_fails_is_reported_as_any_error(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """EIO for the question whether the segment is still the same one: who reads on without an index is not ended."""
+    """EIO at the check whether the segment is still the same: a reader that can do without the index continues."""
     stat = os.stat
 
     def failing(path: str | Path, *args: Any, **named: Any) -> os.stat_result:
@@ -183,8 +183,8 @@ def test_a_disk_that_fails_is_reported_as_any_error(log: PartitionLog, monkeypat
     assert len(index_entries(str(log.path), log.segments[0])) == 0
 
 
-def test_an_index_that_is_gone_alone(log: PartitionLog) -> None:
-    """Then something is wrong with the log."""
+def test_an_index_that_is_missing_alone(log: PartitionLog) -> None:
+    """Then the log has a fault."""
     file_of(log, 0, ".txnindex").unlink()
     with pytest.raises(CleanerdError, match="is gone") as caught:
         read_aborted(log, 3)
@@ -192,7 +192,7 @@ def test_an_index_that_is_gone_alone(log: PartitionLog) -> None:
 
 
 def assert_listed_again(log: PartitionLog, monkeypatch: pytest.MonkeyPatch, swap: Callable[[], None]) -> None:
-    """``swap`` comes after the first listing: what is there afterwards counts."""
+    """``swap`` comes after the first listing: the files after it count."""
     once = listing._list_once
     calls: list[Any] = []
 
@@ -216,14 +216,14 @@ def test_a_listing_shows_one_moment(log: PartitionLog, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("seconds", [0, 1])
 def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
-    """The directory's time does not tell the second one: names and inodes, listed once more, do.
+    """The directory's time does not show the second one; names and inodes, listed once more, do.
 
     However many ``seconds`` the listing takes: the tick may be over when it ends.
     """
     (log.path / "changed").touch()
     times = log.path.stat()
     now_ns = times.st_mtime_ns + CLOCK_TICK_NS // 2
-    # The clock stands still while the directory is listed, which no real clock does.
+    # the clock does not advance while the directory is listed, which no real clock does
     monkeypatch.setattr(directory_time, "time", SimpleNamespace(time_ns=lambda: now_ns))
 
     def in_the_same_tick() -> None:
@@ -236,20 +236,20 @@ def test_two_changes_in_one_tick(log: PartitionLog, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_claim_is_not_waited_for(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A live cleaning makes ``.kstage`` and reads the partition at once: it waited a tick, and listed it twice."""
-    # A tick is too short to be measured.
+    """A live cleaning makes ``.kstage`` and reads the partition at once: it used to wait a tick and list it twice."""
+    # a tick is too short to be measured
     monkeypatch.setattr("time.sleep", lambda _seconds: pytest.fail("waited"))
     (log.path / ".kstage").mkdir()
     assert listed(log.path.parent).segments == log.segments
 
 
 def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that goes between the listing and the look at it: listed again, and told if that does not end."""
+    """A name that disappears between the listing and its stat: listed again, and reported if that does not end."""
 
     def gone(*_: Any) -> Any:
         raise FileNotFoundError(2, "No such file or directory", "x")
 
-    monkeypatch.setattr(listing, "_list_once", gone)  # a name that goes at each listing
+    monkeypatch.setattr(listing, "_list_once", gone)  # a name that disappears at each listing
     with pytest.raises(CleanerdError, match="cannot be listed"):
         listed(log.path.parent)
 
@@ -262,20 +262,20 @@ def test_a_log_that_vanishes_while_it_is_listed(log: PartitionLog, monkeypatch: 
     ],
 )
 def test_kernel_errors_have_one_class(raised: Exception, reported: str) -> None:
-    """OP-10: whatever the kernel says ends one partition's round with a reason, and no worker."""
+    """OP-10: every kernel error ends one partition's cleaning with a reason, and no worker."""
     with pytest.raises(KernelError, match=reported) as caught, translated_kernel_errors("orders-0"):
         raise raised
     assert caught.value.where == "orders-0"
 
 
-def test_no_memory_is_the_machines(log: PartitionLog) -> None:
-    """U-38: nothing is wrong with the log, and the next one may fit."""
+def test_missing_memory_is_not_a_fault_of_the_log(log: PartitionLog) -> None:
+    """U-38: the log has no fault, and the next one may fit."""
     with pytest.raises(MachineError, match="no memory is left"), translated_kernel_errors(str(log.path)):
         np.empty(1 << 60, np.uint8)
 
 
 def test_bits_of_another_file(log: PartitionLog) -> None:
-    """Keep bits that keep nothing of a batch that is to be rebuilt: told with the file; another file: told as that."""
+    """Keep bits without any record of a batch to rebuild: reported with the file; another file: reported as that."""
 
     def rewrite(data: Any, position: int) -> Any:
         actions = np.full(8, _kernel.ACTION_REBUILD, np.uint8)

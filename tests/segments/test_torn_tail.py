@@ -1,4 +1,4 @@
-"""What of a torn log is believed (U-32): the transactions that are decided below high watermark and recovery point."""
+"""The trusted part of a torn log (U-32): transactions that are decided below high watermark and recovery point."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def log_of(path: Path, segments: Mapping[int, bytes], **facts: object) -> Partit
 
 
 def open_limit(log: PartitionLog, *, may_be_torn: bool = True) -> int | None:
-    """Where the first open transaction begins, as the bounds have it."""
+    """The start of the first open transaction, as for the limits of a cleaning."""
     with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
         found = read_bounds(
             log,
@@ -89,14 +89,14 @@ SEGMENTS = {0: plain(0, 10), 10: txn(10) + plain(11, 9), 20: plain(20, 5) + end(
 def test_a_marker_closes_below_the_recovery_point(
     tmp_path: Path, recovery_point: int, high_watermark: int, expected: int | None
 ) -> None:
-    """U-32: what lies above closes no transaction; of a log that is whole the high watermark alone counts (S-04)."""
+    """U-32: a marker above it closes no transaction; in an undamaged log only the high watermark counts (S-04)."""
     log = log_of(tmp_path, SEGMENTS, recovery_point=recovery_point, high_watermark=high_watermark)
     assert open_limit(log) == expected
     assert open_limit(log, may_be_torn=False) == (10 if high_watermark == 25 else None)
 
 
 def test_a_snapshot_from_above_the_recovery_point(tmp_path: Path) -> None:
-    """U-32: it knows of a marker that the recovery cuts off with the damaged segment before it."""
+    """U-32: it knows a marker that the recovery truncates with the damaged segment before it."""
     segments = {**SEGMENTS, 20: plain(20, 5)[:-1], 30: plain(30, 5)}
     known = {20: [Producer(7, 10, NOW, open_from=10)], 30: [Producer(7, 10, NOW)]}
     assert open_limit(log_of(tmp_path, segments, snapshots=known, recovery_point=20, high_watermark=35)) == 10
@@ -110,23 +110,21 @@ def test_a_snapshot_from_above_the_recovery_point(tmp_path: Path) -> None:
         pytest.param([(9, 9, 22, 9)], id="of another log"),
     ],
 )
-def test_the_segment_of_the_recovery_point_is_read_itself(
-    tmp_path: Path, index: list[tuple[int, int, int, int]]
-) -> None:
-    """U-32: a broker that recovers has emptied its index; the entries are those that the recovery writes."""
+def test_the_log_of_the_recovery_points_segment_is_read(tmp_path: Path, index: list[tuple[int, int, int, int]]) -> None:
+    """U-32: a recovering broker has emptied its index; the entries are those that the recovery writes."""
     log = log_of(tmp_path, SEGMENTS, aborted={20: index}, recovery_point=28, high_watermark=35)
     assert aborted(log) == [(7, 10, 25)]
     assert aborted(log, bound=10) == [], "what began later decides nothing"
 
 
-def test_indexes_below_are_believed(tmp_path: Path) -> None:
-    """U-12: they are on the disk, and may have lost what a cleaning took: nobody asks the log about them."""
+def test_indexes_below_are_used(tmp_path: Path) -> None:
+    """U-12: they are on the disk, and may have entries that a cleaning removed: the log is not read for them."""
     log = log_of(tmp_path, SEGMENTS, aborted={20: [(7, 9, 25, 9)]}, recovery_point=30, high_watermark=35)
     assert aborted(log) == [(7, 9, 25)]
 
 
 def test_indexes_above_the_recovery_point_are_not_read(tmp_path: Path) -> None:
-    """U-32: indexes from the recovery point's segment on may hold anything; the log is read up to its damage."""
+    """U-32: indexes from the recovery point's segment on may contain anything; the log is read up to its damage."""
     segments = {**SEGMENTS, 30: txn(30, 8) + end(31, 8) + txn(32, 8) + end(33, 8)[:-1]}
     log = log_of(tmp_path, segments, recovery_point=28, high_watermark=40)
     (log.path / f"{30:020d}.txnindex").write_bytes(b"\xff" * 40)
@@ -137,7 +135,7 @@ def test_indexes_above_the_recovery_point_are_not_read(tmp_path: Path) -> None:
 
 
 def test_several_transactions_of_one_producer(tmp_path: Path) -> None:
-    """Each marker ends what began after the one before; a hollow one, and a committed one, names nothing."""
+    """Each marker ends the transaction that began after the previous one; an emptied or committed one names none."""
     active = end(20) + txn(21) + txn(22) + end(23) + end(24) + txn(25) + end(26, commit=True) + txn(27) + end(28)
     segments = {0: plain(0, 10), 10: plain(10, 10), 20: active + txn(29) + end(30)}
     log = log_of(tmp_path, segments, recovery_point=30, high_watermark=40)
@@ -148,15 +146,15 @@ def test_several_transactions_of_one_producer(tmp_path: Path) -> None:
 
 
 def whole(log: PartitionLog, bound: int = 40) -> Entries:
-    """The same of a log that was stopped cleanly."""
+    """The same for a log that was stopped cleanly."""
     with SegmentReader.open(str(log.path), chunk_bytes=100) as reader:
         entries = decided_aborted(log, reader, bound, may_be_torn=False).entries
     return [(int(e["producer_id"]), int(e["first_offset"]), int(e["last_offset"])) for e in entries]
 
 
 @pytest.mark.parametrize("indexes", [(), (0,), (10, 20), (20,), (20, 30), (0, 10, 20, 30)])
-def test_indexes_that_the_broker_makes_anew(tmp_path: Path, indexes: tuple[int, ...]) -> None:
-    """F-8: where the offset index is missing, and nowhere else, the log tells; what its index says does not count."""
+def test_indexes_that_the_broker_rebuilds(tmp_path: Path, indexes: tuple[int, ...]) -> None:
+    """F-8: only if the offset index is missing, the log counts; the content of its transaction index does not."""
     segments = {**SEGMENTS, 10: txn(10) + end(11) + txn(12) + plain(13, 7), 30: txn(30) + end(31)}
     known = {10: [(7, 10, 11, 10)], 20: [(7, 11, 25, 11)], 30: [(7, 29, 31, 29)]}
     anew = {10: [(7, 10, 11)], 20: [(7, 12, 25)], 30: [(7, 30, 31)]}
@@ -174,7 +172,7 @@ def test_indexes_that_the_broker_makes_anew(tmp_path: Path, indexes: tuple[int, 
 
 
 def test_every_other_index_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """F-8: each segment is read a few times, however many are made anew; from the beginning for each was quadratic."""
+    """F-8: each segment is read a few times, however many are rebuilt; from the beginning for each was quadratic."""
     segments = {4 * row: txn(4 * row) + end(4 * row + 1) + txn(4 * row + 2) + end(4 * row + 3) for row in range(60)}
     log_of(tmp_path, segments)
     for base in list(segments)[::2]:
@@ -189,20 +187,20 @@ def test_every_other_index_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
         times[segment.base] += 1
         return real(reader, segment, call, start=start)
 
-    monkeypatch.setattr(SegmentReader, "chunks", counted)  # how often is read, no result shows
+    monkeypatch.setattr(SegmentReader, "chunks", counted)  # the number of reads is not visible in any result
     expected = [(7, base + at, base + at + 1) for base in list(segments)[:-1:2] for at in (0, 2)]
     assert sorted(whole(log, bound=240)) == sorted(expected)
     assert max(times.values()) <= 4, times
 
 
 def test_entries_of_another_segment(tmp_path: Path) -> None:
-    """F-8: a marker below the segment's base cannot be its own: the broker makes the index anew."""
+    """F-8: a marker below the segment's base cannot be its own: the broker rebuilds the index."""
     log = log_of(tmp_path, SEGMENTS, aborted={20: [(7, 3, 19, 3)]})
     assert whole(log) == [(7, 10, 25)]
 
 
 def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
-    """S-27: that is no torn end: nothing is guessed."""
+    """S-27: that is not a torn end: no guesses."""
     segments = {**SEGMENTS, 10: txn(10)[:-1]}
     with pytest.raises(CorruptionError):
         open_limit(log_of(tmp_path, segments, recovery_point=30, high_watermark=35))
@@ -210,8 +208,8 @@ def test_damage_below_the_recovery_point(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("torn", [False, True])
 @pytest.mark.parametrize("at", [61, -1])
-def test_damage_in_front_of_a_marker_where_indexes_are_missing(tmp_path: Path, torn: bool, at: int) -> None:
-    """F-8, U-32: damage below the recovery point ends no search: the ABORT behind it would have been seen by nobody."""
+def test_damage_before_a_marker_with_missing_indexes(tmp_path: Path, torn: bool, at: int) -> None:
+    """F-8, U-32: damage below the recovery point does not end the search, which would miss the ABORT after it."""
     damaged = bytearray(SEGMENTS[10])
     damaged[at] ^= 1
     segments = {0: txn(0) + plain(1, 9), 10: bytes(damaged), 20: end(20) + end(21), 30: plain(30, 5), 35: plain(35)}

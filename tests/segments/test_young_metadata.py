@@ -1,4 +1,4 @@
-"""What of the metadata log is too young to count yet, and what it says (U-23)."""
+"""Records of the metadata log that are too young to count yet, and their content (U-23)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_only_before(directory: Path) -> None:
 
 
 def test_young_batches_are_distinguished_in_one_reading(directory: Path) -> None:
-    """U-23: one reading tells both; what counts is the same as without, whatever the younger part does or is."""
+    """U-23: one reading returns both; the counting part is the same as without the younger one, whatever that is."""
     old = metadata_batch(0, topic("a", ID1), config(2, "a", "cleanup.policy", "delete"), timestamp=10)
     change = config(2, "a", "cleanup.policy", "compact")
     young = metadata_batch(2, change, topic("b", ID2), timestamp=70) + metadata_batch(
@@ -46,7 +46,7 @@ def test_young_batches_are_distinguished_in_one_reading(directory: Path) -> None
     assert both.topic_configs == {"a": {"cleanup.policy": "delete"}}
     assert both.younger == read(directory)
     assert read_cluster_metadata(directory, only_before_ms=99, younger=True).younger is None
-    # A broker is about to write it: damage there is nobody's business yet.
+    # A broker is about to write it: damage there is not reported yet.
     (directory / LOG).write_bytes(old + young.replace(ID2.bytes, b"\x55" * 16))
     damaged = read_cluster_metadata(directory, only_before_ms=60, younger=True)
     assert replace(damaged, younger=None) == alone

@@ -1,1 +1,1 @@
-"""The source ``kafka-segments`` beside Spark's own ``kafka``: one session, one topic, in turns."""
+"""The source ``kafka-segments`` compared with Spark's own ``kafka``: one session, one topic, in turns."""

@@ -1,7 +1,7 @@
 """Read a topic by both sources in turns: ``measure JARS BOOTSTRAP BROKER_PID LOG_DIR ROUNDS``.
 
-Runs by the interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, by the clock and of
-CPU, the broker's counted in, and what each read.
+Needs an interpreter whose pyspark has a connector. Prints JSON: seconds by source and round, elapsed and of CPU,
+including the broker's, and the sums of every read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TOPIC: Final = "orders"
 SUMS: Final = ("count(*)", "sum(length(key))", "sum(length(value))", "sum(offset)", "sum(size(headers))")
-"""What both have to say of the topic."""
+"""The values that both must return for the topic."""
 
 
 def frames(session: SparkSession, bootstrap: str, log_dir: str) -> dict[str, DataFrame]:
@@ -40,7 +40,7 @@ def frames(session: SparkSession, bootstrap: str, log_dir: str) -> dict[str, Dat
 
 
 def cpu_seconds(roots: list[psutil.Process]) -> float:
-    """Of these processes, of those below them, and of what of those has ended."""
+    """CPU seconds of these processes and their children, ended ones included."""
     found = 0.0
     for process in [each for root in roots for each in (root, *root.children(recursive=True))]:
         try:
@@ -51,10 +51,10 @@ def cpu_seconds(roots: list[psutil.Process]) -> float:
 
 
 def main() -> None:
-    """Measure, in turns, after both have told the same sums."""
+    """Measure in turns, after both returned the same sums."""
     jars, bootstrap, broker, log_dir, rounds = sys.argv[1:]
     found = ",".join(str(each) for each in sorted(Path(jars).glob("*.jar")))
-    # Java's own flags, as for a session that lives: what is measured are long reads.
+    # Java's own flags, as for a long session: long reads are measured.
     session = start_session("local[2]", {"spark.driver.memory": "1g", "spark.jars": found})
     both = frames(session, bootstrap, log_dir)
     sums = {name: [str(each) for each in frame.selectExpr(*SUMS).collect()[0]] for name, frame in both.items()}

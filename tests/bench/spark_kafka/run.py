@@ -1,9 +1,9 @@
-"""``make bench-kafka-source``: how much quicker the segments are read than Spark's ``kafka`` source reads their broker.
+"""``make bench-kafka-source``: speed of reading segments compared with Spark's ``kafka`` source and its broker.
 
 A broker gets a topic of two partitions, records of 128 bytes with a header, uncompressed; one session with two cores
-reads it by both sources in turns, and the log is warm for both. Needs a release of Spark whose connector is to be had:
-that and its pyspark are fetched. ``BENCH_KAFKA_SOURCE_MIB`` (256), ``BENCH_KAFKA_SOURCE_ROUNDS`` (5). Exit code 1 below
-the goal, which is one of throughput: run it on a machine that has nothing else to do.
+reads it by both sources in turns, and the log is warm for both. Needs a release of Spark with an available connector:
+that and its pyspark are fetched. ``BENCH_KAFKA_SOURCE_MIB`` (256), ``BENCH_KAFKA_SOURCE_ROUNDS`` (5). The exit code is
+1 below the goal, which is one of throughput: run it on an idle machine.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SIZE_BYTES: Final = int(os.environ.get("BENCH_KAFKA_SOURCE_MIB", "256")) * MIB
 ROUNDS: Final = int(os.environ.get("BENCH_KAFKA_SOURCE_ROUNDS", "5"))
 RECORD_BYTES: Final = 128
 LEAST: Final = 3.0
-"""So many times as quick by the clock, the best round of each."""
+"""Required speed-up in elapsed time, by the best round of every."""
 PYTHON: Final = "3.11"
 _POM: Final = Path(__file__).with_name("pom.xml")
 _SETTINGS: Final = {"replica.high.watermark.checkpoint.interval.ms": "200", "log.segment.bytes": str(128 * MIB)}
@@ -51,7 +51,7 @@ def release() -> str:
 
 
 def jars(version: str) -> Path:
-    """The connector's jars, fetched if need be."""
+    """The connector's jars, fetched if necessary."""
     place = TOP / ".cache" / "spark" / f"kafka-{version}"
     if not any(place.glob("spark-sql-kafka-*.jar")):
         call = ["mvn", "-q", "-B", "-f", _POM, "dependency:copy-dependencies", f"-DoutputDirectory={place}"]
@@ -60,7 +60,7 @@ def jars(version: str) -> Path:
 
 
 def produce(bootstrap: str) -> int:
-    """Fill the topic; how many records it has then."""
+    """Fill the topic; returns its number of records."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, 2, 1)])[TOPIC].result(PATIENCE_SECONDS)
     producer = Producer({
@@ -91,7 +91,7 @@ def produce(bootstrap: str) -> int:
 
 
 def wait_until_known(log_dir: Path, count: int) -> None:
-    """Until the broker's checkpoint has all of it as acknowledged."""
+    """Wait until the broker's checkpoint shows all of it as acknowledged."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         lines = (log_dir / "replication-offset-checkpoint").read_text().splitlines()
@@ -102,9 +102,9 @@ def wait_until_known(log_dir: Path, count: int) -> None:
 
 
 def verdict(seconds: Mapping[str, Sequence[float]], cpu: Mapping[str, Sequence[float]]) -> tuple[str, bool]:
-    """What is said of the rounds, and whether the goal is reached: throughput of the best round, whatever the CPU says.
+    """The summary of the rounds, and whether the goal is reached: throughput of the best round; CPU does not count.
 
-    Both arguments: by source, of each round.
+    Both arguments: by source, of all rounds.
     """
     quick, less = (min(found["kafka"]) / min(found["kafka-segments"]) for found in (seconds, cpu))
     first = seconds["kafka"][0] / seconds["kafka-segments"][0]
@@ -115,7 +115,7 @@ def verdict(seconds: Mapping[str, Sequence[float]], cpu: Mapping[str, Sequence[f
 
 
 def main() -> int:
-    """Produce, read in turns, tell."""
+    """Produce, read in turns, report."""
     version, base = release(), interpreter(PYTHON)
     assert base is not None, f"no Python {PYTHON} here"
     python = environment_of(PYTHON, base)
