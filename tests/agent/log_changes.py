@@ -89,7 +89,9 @@ def released(stopping: Stopping, topic: Topic) -> None:
     # The broker's own cleaner may be cleaning the new log: its files disappear by themselves, cleanerd's would stay.
     wait_until("no file of a swap is left", lambda: not names_ending([topic.directory], ".cleaned", ".swap"))
     with stopping.live.asking() as agent:
-        wait_until("it is free", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused")
+        wait_until(
+            "the cleaner is not paused", lambda: agent.ask("log", topic=topic.name, partition=0)["cleaning"] != "paused"
+        )
         reported = agent.ask("info")
         assert (reported["pauses"], reported["failed_resumes"]) == ([], [])
 

@@ -188,5 +188,7 @@ def test_a_build_that_cannot_run_does_not_replace_the_agent(attached: Live, othe
     before = build_of(attached)
     reported = attached.broker.log_text().count("cleanerd agent: not started")
     attach(attached, other_build, option)
-    wait_until("it is reported", lambda: attached.broker.log_text().count("cleanerd agent: not started") > reported)
+    wait_until(
+        "the error is logged", lambda: attached.broker.log_text().count("cleanerd agent: not started") > reported
+    )
     assert build_of(attached) == before

@@ -129,7 +129,7 @@ def test_truncated_and_extended_again(cutting: tuple[Live, Path]) -> None:
         assert asking.ask("log", topic=topic.name, partition=0)["leo"] == last.base + 2
         topic.fill(transactions=False)
         wait_until(
-            "it is sealed again",
+            "the segment is closed again",
             lambda: asking.ask("log", topic=topic.name, partition=0)["recovery_point"] > last.base + 20,
         )
         rows = {row[0]: row for row in asking.ask("log", topic=topic.name, partition=0)["segments"][:-1]}
@@ -160,7 +160,7 @@ def test_a_swap_that_stopped_half_way(cutting: tuple[Live, Path]) -> None:
         assert asking.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
         (left,) = topic.directory.glob("*.swap")
         left.unlink()
-        wait_until("it is resumed", lambda: asking.ask("info")["failed_resumes"] == [])
+        wait_until("the cleaner is resumed", lambda: asking.ask("info")["failed_resumes"] == [])
         again = {**third, "witnesses": preconditions_of(asking, topic, manifest)}
         assert asking.ask("swap", **again)["done"] == [manifest.groups[2].base]
     assert topic.read() == topic.latest

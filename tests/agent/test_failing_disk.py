@@ -53,7 +53,7 @@ def test_a_full_disk_during_the_self_test() -> None:
             assert (reported["self_test"], reported["capable"]) == ("not_run", True), reported
             assert "No space left" in reported["self_test_detail"]
             full.unlink()
-            wait_until("it is tried again", lambda: agent.ask("info")["self_test"] == "passed")
+            wait_until("the self-test is repeated", lambda: agent.ask("info")["self_test"] == "passed")
     finally:
         broker.kill()
         shutil.rmtree(work_dir)

@@ -119,7 +119,7 @@ def test_the_brokers_cleaner_skips_the_partition(stopping: Stopping) -> None:
     topic.broker.kill()
     topic.broker.start()
     assert topic.read() == topic.latest
-    wait_until("it is free", lambda: kept(stopping, topic)[1] == [])
+    wait_until("the pause has ended", lambda: kept(stopping, topic)[1] == [])
 
 
 @pytest.mark.long
@@ -130,9 +130,9 @@ def test_a_new_topic_of_its_name(stopping: Stopping) -> None:
     assert kept(stopping, topic) == ("paused", [f"{topic.name}-0"])
     directory = topic.directory
     admin_request(topic.broker, "delete_topics", [topic.name])
-    wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
+    wait_until("the directory is deleted", lambda: not list(directory.parent.glob(f"{directory.name}*")))
     stopping.live.topic(topic.name, transactions=False)
-    wait_until("it is free", lambda: kept(stopping, topic)[1] == [] and kept(stopping, topic)[0] != "paused")
+    wait_until("the pause has ended", lambda: kept(stopping, topic)[1] == [] and kept(stopping, topic)[0] != "paused")
 
 
 def test_no_memory_to_read_the_result_of_a_swap(stopping: Stopping) -> None:
@@ -152,7 +152,7 @@ def test_no_memory_to_read_the_result_of_a_swap(stopping: Stopping) -> None:
     obstacle.rmdir()
     obstacle.parent.rmdir()
     place.unlink()
-    wait_until("it is settled", lambda: kept(stopping, topic)[1] == [])
+    wait_until("the swap is settled", lambda: kept(stopping, topic)[1] == [])
     assert topic.listing() == before
     assert topic.read() == topic.latest
 
@@ -195,7 +195,7 @@ def test_no_memory_when_it_is_to_be_resumed(stopping: Stopping) -> None:
         assert agent.ask("info")["failed_resumes"] == [f"{topic.name}-0"]
         assert requested(topic)["cleaning"] == "paused"
         none.unlink()
-        wait_until("it is resumed", lambda: agent.ask("info")["failed_resumes"] == [])
+        wait_until("the cleaner is resumed", lambda: agent.ask("info")["failed_resumes"] == [])
         released(stopping, topic)
         none.with_suffix(".unreported").touch()
         assert agent.ask("pause", topic=topic.name, partition=0) == {"paused": True}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 INFO: Final = b'{"v":1,"id":1,"op":"info"}\n'
-NOBODY: Final = 65534
+OTHER_USER: Final = 65534
 PLACES: Final = 64
 
 NO_REQUESTS: Final = {
@@ -229,7 +229,7 @@ def test_another_user(live: Live) -> None:
     """A-29: even if the path to the socket is accessible, another user gets no response."""
     program = (
         "import os, socket, sys\n"
-        f"os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        f"os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
         "s = socket.socket(socket.AF_UNIX); s.settimeout(240)\n"
         "try:\n    s.connect(sys.argv[1])\n"
         "except PermissionError:\n    print('closed'); sys.exit()\n"

@@ -181,12 +181,12 @@ def test_a_deleted_socket_file_is_replaced(listening: Threadless) -> None:
         before = made(live)
         known.ask("info")
         live.socket.unlink()
-        wait_until("it listens again", lambda: serves(live))
+        wait_until("the agent listens again", lambda: serves(live))
         assert live.socket.stat().st_mode & 0o777 == 0o600
         assert known.ask("info")["socket"] == str(live.socket)
         live.socket.unlink()
         live.socket.write_bytes(b"somebody's file")
-        wait_until("it takes its place again", lambda: serves(live))
+        wait_until("the agent replaces the file", lambda: serves(live))
         assert made(live) not in {before, None}
     assert not list(live.socket.parent.glob("*.new"))
 
@@ -229,7 +229,7 @@ def test_a_socket_directory_writable_by_others(
     directory.chmod(0o777)
     path = directory / "agent.sock"
     broker = broker_43(jvm_args=(f"-javaagent:{JAR}=socket={path}",))
-    wait_until("it says why", lambda: "other users can write to" in broker.log_text())
+    wait_until("the log has the reason", lambda: "other users can write to" in broker.log_text())
     assert not list(directory.iterdir())
     directory.chmod(0o700)
     wait_until("it listens", path.is_socket)

@@ -68,7 +68,9 @@ def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
     """A topic of the same name; the broker's cleaner is eager to clean it, unless another ratio prevents that."""
     log_dirs = topic.broker.log_dirs
     admin_request(topic.broker, "delete_topics", [topic.name])
-    wait_until("it is gone", lambda: not [path for each in log_dirs for path in each.glob(f"{topic.name}-0*")])
+    wait_until(
+        "the topic is deleted", lambda: not [path for each in log_dirs for path in each.glob(f"{topic.name}-0*")]
+    )
     topic.latest = (
         Live(topic.broker).topic(topic.name, transactions=False, **{"min.cleanable.dirty.ratio": ratio}).latest
     )
@@ -77,7 +79,7 @@ def recreate(_stopping: Stopping, topic: Topic, ratio: str = "0") -> None:
 def move_away(_stopping: Stopping, topic: Topic) -> None:
     """Move to the other log directory; the old directory is deleted."""
     move(topic.broker, topic.name)
-    wait_until("the old place is gone", lambda: not names_ending(topic.broker.log_dirs, "-delete"))
+    wait_until("the old directory is deleted", lambda: not names_ending(topic.broker.log_dirs, "-delete"))
 
 
 def cut_everything(stopping: Stopping, topic: Topic) -> None:
@@ -164,7 +166,7 @@ def test_records_are_deleted_below_a_group(stopping: Stopping) -> None:
     wait_until("the segments below are deleted", lambda: requested(topic)["segments"][0][0] == group.base)
     assert read(topic.broker, topic.name) == before
     released(stopping, topic)
-    wait_until("it is written down", lambda: log_start_on_disk(topic) == start)
+    wait_until("the log start is on the disk", lambda: log_start_on_disk(topic) == start)
     topic.broker.kill()
     topic.broker.start()
     assert requested(topic)["log_start"] == start

@@ -63,7 +63,7 @@ def live() -> Iterator[Live]:
 
 def announced(live: Live) -> dict[str, Any]:
     """The content of the announcement; waits until it exists."""
-    wait_until("it is announced", live.socket.is_file)
+    wait_until("the announcement exists", live.socket.is_file)
     found: dict[str, Any] = json.loads(live.socket.read_bytes())
     return found
 
@@ -305,7 +305,7 @@ def test_a_place_where_another_agent_answers(live: Live) -> None:
     jar = changed_build(live.broker.work_dir, "elsewhere", "Hex.java", another)
     try:
         attach(live, jar, "transport=loopback", f"socket={path}")
-        wait_until("it says why", lambda: _says_why(live) or path.read_bytes() != before)
+        wait_until("the log has the reason", lambda: _says_why(live) or path.read_bytes() != before)
         assert path.read_bytes() == before
         other.close()
         with Asking(path) as asking:
@@ -334,12 +334,12 @@ def test_two_agents_at_one_place(live: Live) -> None:
         before = path.read_bytes()
         with started(f"{ARGUMENT},socket={path}") as second, started(f"-javaagent:{JAR}=socket={path}") as third:
             for other in (second, third):
-                wait_until("it says why", partial(_says_why, other))
+                wait_until("the log has the reason", partial(_says_why, other))
             assert path.read_bytes() == before
             with Asking(path) as asking:
                 assert asking.ask("info")["log_dirs"] == [str(first.broker.log_dirs[0])]
             first.broker.kill()
-            wait_until("another one takes it", lambda: not path.is_file() or path.read_bytes() != before)
+            wait_until("another agent uses the file", lambda: not path.is_file() or path.read_bytes() != before)
             with Asking(path) as asking:
                 assert asking.ask("info")["log_dirs"] != [str(first.broker.log_dirs[0])]
 

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 GIVEN_UP: Final = "log_dir_failed"
 RECORDS: Final = 600
-NOBODY_ANSWERS_SECONDS: Final = 3.0
+NO_ACK_SECONDS: Final = 3.0
 FINISHED: Final = '        if (staging.paths().containsKey("txnindex")) {\n            if (exists'
 NOT_FINISHED: Final = """
         if (java.nio.file.Files.exists(java.nio.file.Path.of(
@@ -186,7 +186,7 @@ def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
         inode = moved_inode(topic)
     reported(swap)
     with several.live.asking() as agent:
-        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        wait_until("its logs are offline", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
         assert agent.ask("info")["log_dirs"] == [str(first)]
         wait_until("no pause is left", lambda: agent.ask("info")["failed_resumes"] == [])
         assert agent.ask("info")["pauses"] == []
@@ -194,8 +194,8 @@ def test_the_broker_serves_its_other_log_directories(several: Stopping) -> None:
     assert f"Failed to rename the segments of {topic.name}-0 that segment 0 replaces in dir {second}" in (
         "".join(error_lines(topic.broker.log_text()))
     )
-    assert write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS) == {}
-    assert len(write(other, "meanwhile")) == RECORDS
+    assert write(topic, "during", NO_ACK_SECONDS) == {}
+    assert len(write(other, "during")) == RECORDS
     assert other.read() == other.latest
     start_again(topic)
     assert topic.read() == topic.latest
@@ -218,12 +218,12 @@ def test_a_truncation_after_a_half_swap(several: Stopping) -> None:
         order.write_text(str(offset))
         cut = threading.Thread(target=lambda: attempt(lambda: requested(topic)))
         cut.start()
-        wait_until("it is about to be cut", lambda: not order.exists())
+        wait_until("the truncation has begun", lambda: not order.exists())
         time.sleep(0.5)  # then it waits for the log's lock
         inode = moved_inode(topic)
     cut.join()
     reported(swap)
-    acknowledged = write(topic, "meanwhile", NOBODY_ANSWERS_SECONDS)
+    acknowledged = write(topic, "during", NO_ACK_SECONDS)
     start_again(topic)
     assert acknowledged.items() <= below(1 << 62, records(topic)).items()
     assert acknowledged == {}, "no write is acknowledged"
@@ -288,7 +288,7 @@ def test_not_before_the_new_segment_has_all_its_files(several: Stopping) -> None
     assert requested(topic)["cleaning"] == "paused"
     obstacle.unlink()
     with several.live.asking() as agent:
-        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        wait_until("its logs are offline", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
         wait_until("no pause is left", lambda: agent.ask("info")["failed_resumes"] == [])
     start_again(topic)
     assert topic.read() == topic.latest
@@ -330,7 +330,7 @@ def test_a_failure_before_the_broker_has_the_segment(several: Stopping) -> None:
     obstacle.rmdir()
     obstacle.parent.rmdir()
     with several.live.asking() as agent:
-        wait_until("it is settled", lambda: agent.ask("info")["failed_resumes"] == [])
+        wait_until("the swap is settled", lambda: agent.ask("info")["failed_resumes"] == [])
         assert agent.ask("info")["log_dirs"] == [str(each) for each in several.live.broker.log_dirs]
     assert topic.listing() == before
     assert len(write(topic, "after")) == RECORDS
@@ -373,7 +373,7 @@ def test_its_log_directory_goes_offline(several: Stopping) -> None:
     before = sealed(topic)
     with several.at("opened", topic.request(manifest)) as swap, several.live.asking() as agent:
         command_agent(several, topic, "give up")
-        wait_until("its logs are gone", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
+        wait_until("its logs are offline", lambda: agent.ask("logs", prefix=topic.name)["logs"] == [])
         assert str(second) not in agent.ask("info")["log_dirs"]
     assert swap.code in MOVED_ON, swap.answer
     assert sealed(topic) == before

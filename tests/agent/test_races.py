@@ -71,11 +71,11 @@ def test_the_topic_is_deleted(stopping: Stopping, moment: str, waits: bool) -> N
     admin = AdminClient({"bootstrap.servers": topic.broker.bootstrap}, logger=SILENT)
     with stopping.at(moment, request) as swap:
         admin.delete_topics([topic.name])[topic.name].result(PATIENCE_SECONDS)
-        wait_until("it is renamed", lambda: not directory.exists())
+        wait_until("the directory is renamed", lambda: not directory.exists())
         if waits:
-            wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
+            wait_until("the directory is deleted", lambda: not list(directory.parent.glob(f"{directory.name}*")))
     assert swap.code in {"log_changed", "io_error", "source_gone"}
-    wait_until("it is gone", lambda: not list(directory.parent.glob(f"{directory.name}*")))
+    wait_until("the directory is deleted", lambda: not list(directory.parent.glob(f"{directory.name}*")))
 
 
 @pytest.fixture(scope="module")
@@ -264,8 +264,8 @@ def test_an_upgrade_waits_for_the_swap(stopping: Stopping) -> None:
         attach(live, JAR)
         assert time.monotonic() - begun < 100
         request = topic.request(manifest, plan="20260101t000000-00000000")
-        wait_until("it is refused for the other build", lambda: "another build" in busy_with(known, request))
-        assert build_of(live) == old, "it still says how it is"
+        wait_until("swaps are refused because of the other build", lambda: "another build" in busy_with(known, request))
+        assert build_of(live) == old, "the old build still answers"
     assert isinstance(swap.answer, dict)
     assert swap.answer["done"] == [group.base for group in manifest.groups]
 

@@ -59,7 +59,7 @@ def reported(shape: LogShape, work_dir: Path) -> str:
     log = make_log(work_dir / "log", shape, unpacked_bytes=SIZE_BYTES, segment_bytes=SIZE_BYTES // SEGMENTS)
     passes, samples = sampled(log, work_dir)
     if not samples:
-        raise SystemExit("perf is not here: nothing can be told")
+        raise SystemExit("perf is not installed")
     counts = by_phase(passes, samples)
     seconds = sum(passes.cpu_seconds) / len(passes.cpu_seconds) / sum(c.total() for c in counts.values())
     lines = [f"\n{shape.name}: {shape.label}; CPU ms a pass by phase: with the lock, unknown, in order, parallel"]

@@ -52,7 +52,7 @@ def _use_kernel(path: str) -> None:
     """Load the compiled module from ``path``: one that still has its symbols."""
     spec = importlib.util.spec_from_file_location("cleanerd._kernel", path)
     if spec is None or spec.loader is None:
-        raise SystemExit(f"{path} is no Python module")
+        raise SystemExit(f"{path} is not a Python module")
     sys.modules["cleanerd._kernel"] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
 

@@ -158,7 +158,7 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path) -> None:
     middle, most = (held[int(len(held) * part)].us / 1000 for part in (0.5, 0.05))
     print(f"held in the middle {middle:.2f} ms, by 95 of 100 at most {most:.2f} ms")  # noqa: T201
     print(f"held per source {per_source:.0f} us; in all {sum(each.us for each in held) / 1e6:.2f} s")  # noqa: T201
-    print(f"without: {without}\nbeside:  {beside}\nCPU of the broker meanwhile: {used:.1f} s")  # noqa: T201
+    print(f"without: {without}\nbeside:  {beside}\nCPU of the broker: {used:.1f} s")  # noqa: T201
     assert running[0] <= MOST_HELD_MS
 
 

@@ -96,7 +96,7 @@ def test_bytes_a_key(versions: bool) -> None:
     hashes = np.random.default_rng(1).integers(0, 2**64, size=2 * offset_map.capacity, dtype=np.uint64)
     every = np.ones(offset_map.capacity, np.bool_)
     columns = {"version": np.zeros(len(every), np.int64), "has_version": every} if versions else {}
-    assert offset_map.put_max(hashes, 0, every, **columns) == len(every), "it takes as many keys as it says"
+    assert offset_map.put_max(hashes, 0, every, **columns) == len(every), "it has room for the announced number of keys"
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / "bytes_a_key.json"
     known = json.loads(path.read_text()) if path.exists() else {}

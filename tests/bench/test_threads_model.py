@@ -29,7 +29,7 @@ def test_the_lock_is_for_one() -> None:
 
 def test_a_waiting_thread_is_woken() -> None:
     """If it began to wait before or after the event; several waiting threads all continue."""
-    first = program(("free", 3.0), ("tell", 7), ("free", 1.0))
+    first = program(("free", 3.0), ("signal", 7), ("free", 1.0))
     second = program(("free", 1.0), ("wait", 7), ("free", 2.0))
     third = program(("free", 2.0), ("wait", 7), ("free", 1.5))
     late = program(("free", 4.0), ("wait", 7), ("free", 0.5))

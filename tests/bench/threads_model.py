@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 from cleanerd.segments.pool import AHEAD
 
-Step = tuple[Literal["hold", "free", "wait", "tell"], float]
-"""The step, and its seconds; for "wait" and "tell" the number of the event."""
+Step = tuple[Literal["hold", "free", "wait", "signal"], float]
+"""The step, and its seconds; for "wait" and "signal" the number of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def finished_after(programs: Sequence[Iterator[Step]], *, one_lock: bool = True)
             waiting[amount].append(number)
         else:
             heapq.heappush(ready, (now, number))
-            if kind == "tell":
+            if kind == "signal":
                 reported.add(amount)
                 for other in waiting.pop(amount, []):
                     heapq.heappush(ready, (now, other))
@@ -126,7 +126,7 @@ class _Pool:
             yield "free", self._some(self._work.in_order)
             yield "hold", self._some(self._work.held / 2)
             self._taken = number + 1
-            yield "tell", _taken(number)
+            yield "signal", _taken(number)
 
     def _make(self) -> Iterator[Step]:
         number = self._begun
@@ -134,7 +134,7 @@ class _Pool:
         yield "hold", self._some(self._work.held / 2)
         yield "free", self._some(self._work.parallel)
         self._made.add(number)
-        yield "tell", _made(number)
+        yield "signal", _made(number)
 
     def _some(self, seconds: float) -> float:
         return self._chance.uniform(0.5, 1.5) * seconds / self._pieces

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker]
 
 REFUSED = 4
-NOBODY = 65_534
+OTHER_USER = 65_534
 
 
 def test_plan_beside_the_running_broker(lifecycle: Lifecycle) -> None:
@@ -178,21 +178,21 @@ def test_third_cleaning(lifecycle: Lifecycle) -> None:
     check_reported(cleaning, topics.CLEANED)
     check_untouched(cleaning, topics.PLAIN.names)
     starts = {p: cleaning.run.partitions[p]["first_dirty_offset"] for p in topics.CLEANED}
-    assert starts == lifecycle.taken_over.ended_at, "it goes on where the broker's cleaner stopped"
+    assert starts == lifecycle.taken_over.ended_at, "it continues at the checkpoint of the broker's cleaner"
 
 
 def test_files_keep_the_brokers_user(lifecycle: Lifecycle, tmp_path: Path) -> None:
     """S-11, S-60: cleaned by root, every file still belongs to the broker's user, with its mode."""
     _ = lifecycle.cleaned
     try:
-        shutil.chown(tmp_path, NOBODY, NOBODY)
+        shutil.chown(tmp_path, OTHER_USER, OTHER_USER)
     except PermissionError:
         pytest.skip("needs root: it gives files to another user")
     log_dirs = [tmp_path / log_dir.name for log_dir in lifecycle.broker.log_dirs]
     for log_dir in log_dirs:
         shutil.copytree(lifecycle.copies / log_dir.name, log_dir)
         for path in [log_dir, *log_dir.rglob("*")]:
-            shutil.chown(path, NOBODY, NOBODY)
+            shutil.chown(path, OTHER_USER, OTHER_USER)
             path.chmod(0o750 if path.is_dir() else 0o640)
         for name in (".lock", "cleaner-offset-checkpoint"):
             (log_dir / name).unlink(missing_ok=True)
@@ -211,5 +211,5 @@ def test_files_keep_the_brokers_user(lifecycle: Lifecycle, tmp_path: Path) -> No
     }
     for path in [*paths, *(tmp_path / "state").rglob("*"), tmp_path / "state"]:
         stat = path.stat()
-        assert (stat.st_uid, stat.st_gid) == (NOBODY, NOBODY), path
+        assert (stat.st_uid, stat.st_gid) == (OTHER_USER, OTHER_USER), path
         assert stat.st_mode & 0o777 == (0o750 if path.is_dir() else 0o640), path

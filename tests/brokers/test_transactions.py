@@ -83,7 +83,7 @@ def test_transactions(tmp_path: Path) -> None:
         directory = directory_of(broker.log_dirs, HANGING)
         bound = run.partitions[HANGING]["end_offset"]
         assert bound <= left_open[0].offset < left_open[-1].offset < segment_bases(directory)[-1], "U-26"
-        assert run.partitions[HANGING]["removed"]["superseded"] > 50, "U-26: what lies below it is cleaned"
+        assert run.partitions[HANGING]["removed"]["superseded"] > 50, "U-26: the log below it is cleaned"
         ended = history[ENDED].clean(run.partitions[ENDED]["end_offset"], tombstones_expire=False)
         hung = history[HANGING].clean(bound, tombstones_expire=False)
         for partition, dropped in ((ENDED, ended), (HANGING, hung)):

@@ -109,7 +109,7 @@ class Classifier:
         if swapped is None:
             return Verdict((), f"neither old nor new: {sorted(name for name in loaded.files if '.log' in name)}")
         if swapped != self._scenario.bases[: len(swapped)]:
-            return Verdict(swapped, f"new groups {swapped} are no prefix")
+            return Verdict(swapped, f"new groups {swapped} are not a prefix")
         if loaded.log_end_offset != self._scenario.end:
             return Verdict(swapped, f"the log ends at {loaded.log_end_offset}")
         left = [name for name in loaded.files if name.endswith((".swap", ".cleaned", ".deleted"))]
@@ -131,7 +131,7 @@ class Classifier:
             if content == expected:
                 continue
             if exact:
-                return f"{name} is not what was written"
+                return f"{name} differs from the written one"
             problem = _semantic_problem(name, content, expected, files)
             if problem:
                 return problem

@@ -111,7 +111,7 @@ def test_every_prefix_and_subset_is_recovered(
     unique = list({outcome.key(): outcome for outcome in outcomes}.values())
     swapped_groups(unique, classifier.judged(unique))
     counted = Counter(len([name for name in outcome.files if name.endswith(".log")]) for outcome in outcomes)
-    assert set(counted) == {5, 6, 9, 11}, "cleaned; one, two, three groups put back"
+    assert set(counted) == {5, 6, 9, 11}, "cleaned; one, two, three groups restored"
 
 
 @pytest.mark.long

@@ -80,7 +80,7 @@ def test_groups_in_the_wrong_order_are_noticed(scenario: Scenario, classifier: C
     with RecordingFiles(tmp_path / TOPIC_DIR) as files:
         swap_all(files, scenario, scenario.groups[::-1])
     states = [state for _, state in prefixes(scenario.old, files.operations)]
-    assert first_problem(states, classifier, like="no prefix")
+    assert first_problem(states, classifier, like="not a prefix")
 
 
 def test_an_index_before_its_log_is_noticed(scenario: Scenario, classifier: Classifier) -> None:
@@ -110,7 +110,7 @@ def test_a_final_index_before_its_log_is_noticed(
     files = dict(state.files)
     files[final_name(0, "index")] = files.pop(swap_name(0, "index"))
     assert first_problem(
-        [replace(state, files=files)], classifier, like=f"{final_name(0, 'index')} is not what was written"
+        [replace(state, files=files)], classifier, like=f"{final_name(0, 'index')} differs from the written one"
     )
 
 

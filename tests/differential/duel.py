@@ -177,7 +177,7 @@ class _Duel:
             producer_expiration_ms=NEVER_MS,
         )
         # An empty last segment may begin above the end; a broker that loads it begins there.
-        assert end <= history.end_offset(Turn()), "the history is not what its author thinks it is"
+        assert end <= history.end_offset(Turn()), "the history differs from its definition"
         self._theirs.mkdir(parents=True)
         self._ours.mkdir(parents=True)
         prepare(self._ours.parent)

@@ -194,7 +194,7 @@ def _times(segment: Segment, now_ms: int) -> Iterator[str]:
     if -1 in times and max(times) >= 0:
         yield "records with and without a time"
     if times and max(times) > now_ms:
-        yield "times to come"
+        yield "future times"
     if times != sorted(times):
         yield "out of order"
     if len(times) > 1 and times[0] >= 0 and len(set(times)) == 1:

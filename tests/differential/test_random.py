@@ -36,10 +36,10 @@ def _features(outcome: Outcome) -> dict[str, bool]:
         "emptied a batch": bool(outcome.emptied()),
         "set a horizon": bool(set(outcome.horizons()) - {b.base for b in outcome.before.batches if b.delete_horizon}),
         "ended early": outcome.turn.map_keys is not None and outcome.kafka.buffer_utilization == 0.5,
-        "cleaned what the other had made": outcome.turn.swapped,
-        "held back by the high watermark": outcome.turn.bound_offset is not None,
+        "cleaned the other's result": outcome.turn.swapped,
+        "limited by the high watermark": outcome.turn.bound_offset is not None,
         "expired tombstones": outcome.ours.removed.tombstone > 0,
-        "batches that only ours has": bool(outcome.comparison.additions),
+        "batches that only cleanerd has": bool(outcome.comparison.additions),
         "wrote a segment as Kafka's, with its indexes": outcome.equal_segments > 0,
     }
 

@@ -42,9 +42,9 @@ def _features(outcome: Outcome, last: Turn | None) -> dict[str, bool]:
         "set a marker's horizon": bool(markers & set(outcome.horizons())),
         "dropped index entries": len(outcome.aborted()) < entries,
         "kept index entries": bool(outcome.aborted()),
-        "held back by an open transaction": outcome.turn.stable_offset is not None,
+        "limited by an open transaction": outcome.turn.stable_offset is not None,
         "ended early": outcome.turn.map_keys is not None and outcome.kafka.buffer_utilization == 0.5,
-        "cleaned what the other had made": outcome.turn.swapped,
+        "cleaned the other's result": outcome.turn.swapped,
         "a fourth round": outcome.turn == last,
     }
 

@@ -112,11 +112,11 @@ LOGS: Final = (
     two("v2 packed", codec="zstd"),
     two("v1 packed", magic=1, codec="gzip"),
     two("v2 of producers", **PRODUCER),
-    two("only what goes has a time", dup=OLD),
-    two("only what stays has a time", kept=T0),
-    two("only what stays has a time, long ago", kept=OLD, deleted=4),
-    two("what goes is the older", dup=OLD, kept=T0),
-    two("what goes is the younger", dup=T0, kept=OLD, deleted=4),
+    two("only the removed record has a time", dup=OLD),
+    two("only the retained record has a time", kept=T0),
+    two("only the retained record has a time, long ago", kept=OLD, deleted=4),
+    two("the removed record is older", dup=OLD, kept=T0),
+    two("the removed record is younger", dup=T0, kept=OLD, deleted=4),
     two("all of 1970", dup=0, kept=0, deleted=4),
     Log(
         "one source after another of one group",
@@ -127,7 +127,7 @@ LOGS: Final = (
         segment_bytes=1500,
     ),
     Log(
-        "log append time closes what has none",
+        "log append time closes a group without times",
         (
             (big(0, "a"), one(1, "d=1", append_time=OLD)),
             (big(2, "c"), one(3, "d=2", append_time=OLD)),

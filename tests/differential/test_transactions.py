@@ -117,5 +117,5 @@ def test_committed_data_behind_an_abort_marker(judge_43: Judge, work: Path) -> N
     judge_43.clean(theirs, [Round(NOW, 3)], source=full, config={"index.interval.bytes": "0"})
     clean_ours(ours.parent, StateStore(work / "state"), History(segments), Turn(NOW))
     left = {side: {record.offset for record in judge_43.dump(side).records} for side in (theirs, ours)}
-    assert left[theirs] == {0, 3, 5}, "U-26: Kafka does not know that 3 is committed"
+    assert left[theirs] == {0, 3, 5}, "U-26: Kafka missed that 3 is committed"
     assert left[ours] == {3, 5}

@@ -111,7 +111,7 @@ def test_concurrent_requests(root: Path) -> None:
                 seen.add(tuple(names(root)))
             except FileNotFoundError:
                 continue  # between two replacements
-            except BaseException as error:  # noqa: BLE001 - told below
+            except BaseException as error:  # noqa: BLE001 - reported below
                 problems.append(error)
                 return
 

@@ -79,7 +79,7 @@ def test_a_full_map(load: float) -> None:
     assert not found[table.capacity :].any()
     assert not table.contains(_random_hashes(5000, seed=2), np.ones(5000, bool)).any()
     again = table.put_max(hashes[: 2 * table.capacity], 1 << 20, mask[: table.capacity])
-    assert again == table.capacity, "keys that it has are raised even when it is full"
+    assert again == table.capacity, "existing keys are raised even in a full map"
     won = np.unpackbits(table.winners(1 << 20, table.capacity).view(np.uint8), bitorder="little")
     assert won[: table.capacity].all()
     assert not table.winners(0, table.capacity).any()

@@ -112,7 +112,7 @@ def test_versioned_map_equals_a_dictionary(
         pytest.param((1, 40, True, HIGHEST - 1), (1, 3, True, HIGHEST), id="all bits at the top"),
         pytest.param((1, 40, True, LOWEST), (1, 3, True, LOWEST + 1), id="all bits at the bottom"),
         pytest.param((1, 40, False, 0), (1, 3, True, LOWEST), id="absent is below every version"),
-        pytest.param((1, 40, False, HIGHEST), (1, 3, True, 0), id="absent says nothing in its version"),
+        pytest.param((1, 40, False, HIGHEST), (1, 3, True, 0), id="the version of an absent one is ignored"),
         pytest.param((1, 3, False, HIGHEST), (1, 40, False, LOWEST), id="both absent: the offset"),
         pytest.param((1, DIRTY + 3, True, 5), (1, 3, True, 6), id="a winner in the clean part"),
         pytest.param((1, 3, True, 5), (1, DIRTY + 3, True, 5), id="dirty is behind clean"),
@@ -154,7 +154,7 @@ def test_update_never_inserts() -> None:
     assert len(table) == 0
     _put(table, (1, DIRTY, True, 5))
     assert not _update(table, (2, 3, True, 9))
-    assert _update(table, (1, 3, True, 4)), "it is there, if not raised"
+    assert _update(table, (1, 3, True, 4)), "the key exists, if not raised"
     hashes, first, mask, versions = _arguments([(1, 7, True, 9), (1, 8, True, 9)])
     mask[:] = [True, False]
     assert table.update_existing(hashes, first, mask, **versions).tolist() == [True, False]

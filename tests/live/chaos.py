@@ -109,7 +109,7 @@ class Chaos:
             "a replica moves to the other log directory": self.move_directory,
             "another broker leads": self.lead_elsewhere,
             "a replica is made again from cleaned segments": self.new_replica,
-            "a topic is deleted and comes again": self.topic_comes_and_goes,
+            "a topic is deleted and created again": self.delete_and_create_topic,
             "records are deleted": self.delete_records,
             "a broker is killed at a swap": lambda: self.at_a_swap(signal.SIGKILL),
             "a broker is stopped at a swap": lambda: self.at_a_swap(signal.SIGTERM),
@@ -178,9 +178,9 @@ class Chaos:
             admin.alter_partition_reassignments({TopicPartition(topic, partition): [stays, 3 - stays]})
         finally:
             admin.close()
-        wait_until("it is made again", lambda: replicas(self.nodes[0], topic, partition) == [1, 2])
+        wait_until("the replica is created again", lambda: replicas(self.nodes[0], topic, partition) == [1, 2])
 
-    def topic_comes_and_goes(self) -> None:
+    def delete_and_create_topic(self) -> None:
         """Write, perhaps clean, read and delete a topic; it must contain no records of its predecessor."""
         self.create(PASSING, 1, min_cleanable_dirty_ratio="0.01")
         latest = write(self.nodes[0], PASSING)
@@ -188,7 +188,8 @@ class Chaos:
         assert read(self.nodes[0], PASSING) == latest
         delete(self.nodes[0], PASSING)
         wait_until(
-            "it is gone", lambda: not [d for n in self.nodes for d in n.log_dirs if (d / f"{PASSING}-0").is_dir()]
+            "the topic is deleted",
+            lambda: not [d for n in self.nodes for d in n.log_dirs if (d / f"{PASSING}-0").is_dir()],
         )
 
     def delete_records(self) -> None:
@@ -224,7 +225,7 @@ class Chaos:
         broker, proxy = self.nodes[which], self.proxies[which]
         strike = Strike(lambda: os.kill(broker.pid, number), self.dice.uniform(0, 0.008))
         proxy.after_swap = strike
-        wait_until("there is a swap", strike.done.is_set)
+        wait_until("a swap is requested", strike.done.is_set)
         proxy.after_swap = lambda: None
         self.end(broker, number)
         broker.start()
@@ -281,7 +282,7 @@ class Chaos:
         daemon = self.daemons[which]
         strike = Strike(daemon.process.kill, self.dice.uniform(0, 0.008))
         self.proxies[which].after_swap = strike
-        wait_until("there is a swap", strike.done.is_set)
+        wait_until("a swap is requested", strike.done.is_set)
         self.proxies[which].after_swap = lambda: None
         daemon.process.wait(PATIENCE_SECONDS)
         daemon.start()
@@ -302,13 +303,13 @@ class Chaos:
         """Both readers find the state of the model, both replicas agree, and ``verify`` finds no problem."""
         self.load.check()
         for daemon in self.daemons:
-            view = daemon.until("it looked", lambda view: view["ready"])
+            view = daemon.until("the daemon has scanned", lambda view: view["ready"])
             wrong = [each for each in view["partitions"] if each["state"] == "quarantined"]
             assert wrong == []
             assert view["totals"]["dead_workers"] == 0
             assert daemon.end(signal.SIGTERM) == 128 + signal.SIGTERM
         for node in self.nodes:
-            wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
+            wait_until("no files of a swap are left", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
         for node, daemon in zip(reversed(self.nodes), reversed(self.daemons), strict=True):
             node.stop()
             reported = errors(node.log_file.read_text(errors="replace"))

@@ -87,7 +87,7 @@ class Day:
 
         thread = threading.Thread(target=guarded, daemon=True)
         thread.start()
-        self.clean_until("it is done", lambda: not thread.is_alive())
+        self.clean_until("the action has ended", lambda: not thread.is_alive())
         assert failed == []
         self.clean()
 
@@ -191,7 +191,7 @@ def check(day: Day) -> None:
         "refused",
     }
     for node in day.nodes:
-        wait_until("nothing is left of a swap", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
+        wait_until("no files of a swap are left", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
         assert info(node).pauses == []
     for node, rounds in zip(reversed(day.nodes), reversed(day.both), strict=True):
         reported = [kind for kind in errors(node.log_text()) if not any(name in kind for name in OF_MOVES)]

@@ -107,7 +107,7 @@ def too_high(log_dir: Path, state: Path, writers: Writers) -> list[str]:
         keys = [key for _, key, _, _ in below]
         if len(set(keys)) < len(keys):
             twice = sorted({key for key in keys if keys.count(key) > 1}, key=repr)
-            wrong.append(f"{whose} clean point {point} of {name} is too high: below it are twice {twice[:5]}")
+            wrong.append(f"{whose} clean point {point} of {name} is too high: duplicate keys below it: {twice[:5]}")
         doomed = [at for at, _, value, _ in below if number_of(value) in writers.doomed]
         if doomed:
             wrong.append(f"{whose} clean point {point} of {name} is too high: aborted records at {doomed[:5]}")

@@ -112,7 +112,7 @@ class Writers:
         """Wait until every record outside of the open transaction is acknowledged."""
         for producer in (self._plain, self._idempotent):
             if producer.flush(PATIENCE_SECONDS):
-                self._load.ledger.complain("a producer could not send what it had")
+                self._load.ledger.complain("a producer could not send its records")
 
     def settle(self) -> None:
         """Flush everything and end the open transaction in one of three ways."""
@@ -141,7 +141,7 @@ class Writers:
                 former.commit_transaction(PATIENCE_SECONDS)
             except KafkaException as error:
                 if error.args[0].code() not in _FENCED:
-                    self._load.ledger.complain(f"fenced, and told {error}")
+                    self._load.ledger.complain(f"fenced, and got {error}")
             else:
                 self._load.ledger.complain("a producer that was fenced could commit")
             # Do not flush its remaining records: a fenced client may crash when it reports them.

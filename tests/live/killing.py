@@ -149,12 +149,12 @@ class Killing:
         self._disarm()
         if self.daemon.process.poll() is not None:
             self.daemon.start()
-        self.daemon.until("it goes on", lambda _: True)
+        self.daemon.until("the daemon continues", lambda _: True)
         self.daemon.ask("retry")
         wait_until("the daemon has cleaned everything", self._is_idle)
         view = self.daemon.ask("status")
         self.wrong += [f"quarantined: {each}" for each in view["partitions"] if each["state"] == "quarantined"]
-        wait_until("the daemon holds nothing of a log", lambda: self._held(self.daemon.process.pid) == [])
+        wait_until("the daemon has no file of a log open", lambda: self._held(self.daemon.process.pid) == [])
         code = self.daemon.end(signal.SIGTERM)
         if code != STOPPED:
             self.wrong.append(f"the daemon ended with {code}")
@@ -165,7 +165,7 @@ class Killing:
             reported = self.daemon.ask("status")["partitions"]
             partitions = [each for each in reported if each["state"] != "excluded"]
             if any(each["state"] == "quarantined" for each in partitions):
-                self.outcomes["left alone after two deaths, tried again"] += 1
+                self.outcomes["skipped after two deaths, retried"] += 1
                 self.daemon.ask("retry")
                 return False
         except CleanerdError:
@@ -196,7 +196,7 @@ class Killing:
         strike = Strike(kill, self._delay_seconds())
         for name, _ in cleaners:
             self._arm(name, strike)
-        wait_until("somebody swaps", strike.done.is_set)
+        wait_until("a swap is requested", strike.done.is_set)
         self._disarm()
         self.broker.kill()
         self._count(*(name for name, _ in cleaners), what="both" if both else "broker")
@@ -322,7 +322,7 @@ class Killing:
 
     def _check_points(self) -> None:
         self.wrong += too_high(self.broker.log_dirs[0], self.work / "state", self.writers)
-        self.outcomes["looks at clean points"] += 1
+        self.outcomes["checks of checkpoints"] += 1
 
     def _read_all(self) -> None:
         self.writers.settle()
@@ -337,12 +337,12 @@ class Killing:
         time.sleep(1)  # file.delete.delay.ms
         for name in self._names():
             code = self._clean(name).wait(PATIENCE_SECONDS)
-            self.wrong += [f"the last round of {name} ended with {code}"] if code != 0 else []
+            self.wrong += [f"the last cleaning of {name} ended with {code}"] if code != 0 else []
         self._read_all()
         self.load.check()
-        wait_until("nothing is left", lambda: left_behind(self.broker, self.work / "state") == [])
+        wait_until("no files are left", lambda: left_behind(self.broker, self.work / "state") == [])
         self._collect_garbage()
-        wait_until("the broker holds nothing", lambda: self._held(self.broker.pid, "(deleted)") == [])
+        wait_until("the broker has no deleted files open", lambda: self._held(self.broker.pid, "(deleted)") == [])
         self.broker.stop()
         self.wrong += [f"{name} cannot be loaded" for name in self._names() if not now_loaded(self._directory(name))]
         verified = cleanerd("verify", self.broker.log_dirs, self.work / "state")

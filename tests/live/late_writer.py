@@ -94,7 +94,7 @@ def read_winners(
     deadline = time.monotonic() + PATIENCE_SECONDS
     try:
         while any(found.get(key, ((-1, -1), None))[0] < rank for key, (rank, _) in expected.items()):
-            assert time.monotonic() < deadline, "a winner is not readable"
+            assert time.monotonic() < deadline, "a retained record is not readable"
             for message in consumer.consume(500, 0.5):
                 assert message.error() is None, message.error()
                 ((_, data),) = message.headers() or []

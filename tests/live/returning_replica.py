@@ -275,7 +275,7 @@ def consume(node: Broker, topic: str) -> dict[bytes, bytes]:
     try:
         while True:
             message = consumer.poll(1)
-            assert time.monotonic() < deadline, "the consumer does not come to the end"
+            assert time.monotonic() < deadline, "the consumer does not reach the end"
             if message is None:
                 continue
             error, key = message.error(), message.key()

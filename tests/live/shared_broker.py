@@ -47,7 +47,9 @@ def write(
     assert producer.flush(PATIENCE_SECONDS) == 0
     # Segments count once they are flushed; the broker does that some time after it rolls them.
     node = seen_by or broker
-    wait_until("it is flushed", lambda: facts(node, topic).recovery_point >= facts(node, topic).active.base)
+    wait_until(
+        "the closed segments are flushed", lambda: facts(node, topic).recovery_point >= facts(node, topic).active.base
+    )
     return last
 
 
@@ -118,7 +120,7 @@ def alter(broker: Broker, kind: ResourceType, name: str, key: str, value: str | 
 def set_topic(broker: Broker, topic: str, key: str, value: str) -> None:
     """Set a topic setting, and wait until the broker uses it."""
     alter(broker, ResourceType.TOPIC, topic, key, value)
-    wait_until("it is in force", lambda: facts(broker, topic).settings.get(key) == value)
+    wait_until("the broker uses the setting", lambda: facts(broker, topic).settings.get(key) == value)
 
 
 def directory_of(broker: Broker, topic: str) -> Path:
@@ -150,4 +152,4 @@ def delete(broker: Broker, topic: str) -> None:
 
 def move(broker: Broker, topic: str) -> None:
     target = begin_move(broker, topic)
-    wait_until("it is there", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")
+    wait_until("the partition is in the other directory", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")

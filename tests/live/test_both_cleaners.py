@@ -128,18 +128,18 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
         assert counted == (cleans.get("cleaned", 0), moved_on), (history, cleans, moved_on)
     verified = cleanerd("verify", broker.log_dirs, state_dir)
     assert verified.exit_code == 0, (verified.document, verified.stderr)
-    wait_until("replaced segments are gone", lambda: not names_ending(broker.log_dirs, ".deleted"))
+    wait_until("replaced segments are deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
     assert not errors(broker.log_text())
     return {
         "records acknowledged": load.ledger.count,
         "daemon": cleans,
         "history": dict(history),
         "moved on": moved_on,
-        "rounds of the broker's cleaner": theirs,
+        "passes of the broker's cleaner": theirs,
         "swaps": view["totals"]["swaps"],
         "refused swaps": view["totals"]["refused_swaps"],
         "by hand": dict(Counter(each["outcome"] for each in rounds)),
-        "rounds by hand": len(by_hand.runs),
+        "manual cleanings": len(by_hand.runs),
         "exit codes": dict(Counter(run.exit_code for run in by_hand.runs)),
         "why by hand": dict(Counter(kind_of(each["reason"]) for each in rounds if each["reason"])),
         "why by the daemon": dict(Counter(map(kind_of, re.findall(r"cleaning_not_done.*reason=(.*)", message)))),

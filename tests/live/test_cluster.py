@@ -207,7 +207,9 @@ def begin_with_few(hosts: list[Host], stack: ExitStack) -> None:
 
     plant_wrong_cleaning(third)
     stack.enter_context(third.daemon)
-    view = third.daemon.until("it holds", lambda view: view["ready"] and view["canary"]["held_partition"] is not None)
+    view = third.daemon.until(
+        "the canary holds", lambda view: view["ready"] and view["canary"]["held_partition"] is not None
+    )
     assert view["canary"]["held_partition"] == str(SUSPECT)
     assert all(each["last_clean"] is None and each["state"] == "paused" for each in entries(view))
     held = f'cleanerd_canary_held{{finding="key-twice",log_dir="{third.node.log_dirs[0]}",partition="{SUSPECT}"}} 1.0'
@@ -224,7 +226,7 @@ def check_views(hosts: list[Host]) -> None:
     (saving,) = (each for each in topics if each["topic"] == STATES)
     assert (saving["daemons"], saving["replicas"], saving["unknown"]) == (3, 3 * PARTITIONS, 0)
     assert saving["reclaimable_bytes"] > 0, "by the third one"
-    wait_until("it has asked", lambda: "3 daemons of 3 answered" in hosts[2].page("cluster"))
+    wait_until("the page shows all daemons", lambda: "3 daemons of 3 answered" in hosts[2].page("cluster"))
     page = hosts[2].page("cluster")
     assert all(f"127.0.0.1:{host.port}" in page for host in hosts[:2])
     assert f"the canary holds: {SUSPECT}" in page
@@ -311,7 +313,7 @@ def compare_states(hosts: list[Host], capsys: pytest.CaptureFixture[str]) -> Non
     change_last_value(third)
     assert newest(third)[0].digest != found[0].digest
     first.restart()  # a daemon queries the others once a minute
-    view = first.daemon.until("it knows", lambda view: view["differing_partitions"] == 1)
+    view = first.daemon.until("the difference is reported", lambda view: view["differing_partitions"] == 1)
     assert any(f"{STATES}-0: the latest state below offset {found[0].end_offset}" in text for text in view["warnings"])
     assert "cleanerd_differing_partitions 1.0" in first.page("metrics")
     (state,) = json.loads(first.run("cluster", "status", "--json", code=1))["states"]

@@ -96,7 +96,7 @@ def test_clean_points_that_are_too_high(tmp_path: Path) -> None:
 def test_a_key_twice_below_a_clean_point(tmp_path: Path, kafkas: int, ours: int, whose: str) -> None:
     """S-50: in either of the two checkpoints."""
     (reported,) = too_high(*points(tmp_path, kafkas=kafkas, ours=ours), writers())
-    assert reported == f"{whose} clean point 5 of orders-0 is too high: below it are twice [b'a']"
+    assert reported == f"{whose} clean point 5 of orders-0 is too high: duplicate keys below it: [b'a']"
 
 
 class Reads:

@@ -44,12 +44,12 @@ def test_not_healthy(request: pytest.FixtureRequest, release: str) -> None:
     assert jmx.unhealthy() == {}
 
     alter(broker, ResourceType.TOPIC, "damaged", "min.cleanable.dirty.ratio", "0")
-    wait_until("it is given up", lambda: any(jmx.read()["uncleanable-partitions-count"].values()))
+    wait_until("the partition is uncleanable", lambda: any(jmx.read()["uncleanable-partitions-count"].values()))
     found = jmx.unhealthy()
     where = directory_of(broker, "damaged").parent
     assert set(found) == {"uncleanable-partitions-count", "uncleanable-bytes"}
     assert found["uncleanable-partitions-count"] == {str(path): int(path == where) for path in broker.log_dirs}
 
     alter(broker, ResourceType.BROKER, "1", "log.cleaner.backoff.ms", "3600000")
-    wait_until("it is reported", lambda: "time-since-last-run-ms" in jmx.unhealthy())
+    wait_until("the metrics report the cleaner", lambda: "time-since-last-run-ms" in jmx.unhealthy())
     assert set(jmx.unhealthy()) == {*found, "time-since-last-run-ms"}

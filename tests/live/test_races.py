@@ -77,7 +77,7 @@ def throttle(broker: Broker) -> str | None:
 
 def move_slowly(broker: Broker, topic: str) -> None:
     alter(broker, ResourceType.BROKER, "1", THROTTLE, "1")
-    wait_until("it is slow", lambda: throttle(broker) == "1")
+    wait_until("the move is throttled", lambda: throttle(broker) == "1")
     begin_move(broker, topic)
     wait_until("it has begun", lambda: facts(broker, topic).future)
 
@@ -114,7 +114,7 @@ def is_deleted(rounds: Rounds, topic: str) -> None:
     assert rounds.results[-1].outcome == "refused"
     assert rounds.swaps == []
     broker = rounds.broker
-    wait_until("nothing is left", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0*")])
+    wait_until("no staged files are left", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0*")])
     create_topics(broker, [topic])
     write(broker, topic)
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
@@ -122,7 +122,7 @@ def is_deleted(rounds: Rounds, topic: str) -> None:
 
 def wait_until_left(broker: Broker, topic: str) -> None:
     """Wait until the partition's old directory is deleted, with its staged files."""
-    wait_until("the old place is gone", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
+    wait_until("the old directory is deleted", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
 
 
 def is_moved(rounds: Rounds, topic: str) -> None:
@@ -145,7 +145,7 @@ def is_on_its_way(rounds: Rounds, topic: str) -> None:
     assert rounds.results[-1].outcome == "skipped", rounds.results[-1].reason
     assert rounds.swaps == []
     alter(broker, ResourceType.BROKER, "1", THROTTLE, None)
-    wait_until("it is there", lambda: not facts(broker, topic).future)
+    wait_until("the move has ended", lambda: not facts(broker, topic).future)
     wait_until_left(broker, topic)
     assert rounds.clean(Name(topic, 0))[0].outcome == "cleaned"
 
@@ -221,7 +221,7 @@ def test_meanwhile(rounds: Rounds, monkeypatch: pytest.MonkeyPatch, event: str, 
     what.check(rounds, topic)
     if event != "topic-deleted":
         assert read(broker, topic) == latest
-    wait_until("what was replaced is deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
+    wait_until("replaced segments are deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
     check_broker(broker)
 
 
@@ -239,7 +239,7 @@ def test_the_brokers_own_cleaner_runs_too(broker_43: StartBroker, tmp_path: Path
     load.check()
     assert rounds.swaps, "U-26"
     checkpoints = read_checkpoint(broker.log_dirs[0] / "cleaner-offset-checkpoint")
-    assert all(f"{writing.topic}-0" in checkpoints for writing in WRITINGS), "U-26: it did work"
+    assert all(f"{writing.topic}-0" in checkpoints for writing in WRITINGS), "U-26: the broker's cleaner cleaned"
     assert {result.outcome for result in rounds.results} <= {"cleaned", "unchanged", "skipped", "refused"}, [
         result.reason for result in rounds.results if result.outcome == "quarantined"
     ]
@@ -261,7 +261,7 @@ def test_the_brokers_own_cleaner_is_slow(broker_43: StartBroker, tmp_path: Path,
     def begin() -> None:
         alter(broker, ResourceType.TOPIC, "slow", "min.cleanable.dirty.ratio", "0")
         # On a slow disk it already sleeps while it reads, on a fast one only while it writes: both mean in progress.
-        wait_until("it is at work", lambda: facts(broker, "slow").cleaning == "in_progress")
+        wait_until("the broker's cleaner is running", lambda: facts(broker, "slow").cleaning == "in_progress")
 
     happens_once(monkeypatch, rounds, "swap", begin)
     (result,) = rounds.clean(Name("slow", 0))

@@ -150,9 +150,9 @@ def test_d03_segments_of_no_bytes(rounds: Rounds) -> None:
     for _ in range(10):  # the broker's next pass may remove one that an earlier pass left
         set_topic(broker, "d03", "min.cleanable.dirty.ratio", "0.0")
         write(broker, "d03", 800, keys=3)
-        wait_until("it left one, or is done", lambda: exists() or is_done())
+        wait_until("it left an empty segment, or has ended", lambda: exists() or is_done())
         set_topic(broker, "d03", "min.cleanable.dirty.ratio", "1.0")
-        wait_until("it is done", lambda: facts(broker, "d03").cleaning == "none")
+        wait_until("the broker's cleaner has ended", lambda: facts(broker, "d03").cleaning == "none")
         if exists():
             break
     latest = write(broker, "d03")
@@ -198,7 +198,7 @@ def test_d07_disk_is_given_back(rounds: Rounds) -> None:
     replaced = sizes(directory, "*.log.deleted")
     assert replaced.items() <= before.items()
     assert len(replaced) == result.segments_rewritten > 0
-    wait_until("they are gone", lambda: not sizes(directory, "*.deleted"))
+    wait_until("the replaced segments are deleted", lambda: not sizes(directory, "*.deleted"))
     assert sum(sizes(directory, "*.log").values()) < sum(before.values())
     assert not list(directory.glob(".kstage*"))
     check_broker(broker)
@@ -224,5 +224,5 @@ def test_the_checkpoint_survives_a_sigkill(rounds: Rounds) -> None:
     assert second.first_dirty_offset == first.end_offset
     segments = read_segments(directory_of(broker, "point"))
     below = [r.key for b in segments.values() for batch in b for r in batch.records if r.offset < second.end_offset]
-    assert len(below) == len(set(below)), "S-50: below the clean point each key is there once"
+    assert len(below) == len(set(below)), "S-50: keys are unique below the checkpoint"
     assert read(broker, "point") == latest

@@ -104,7 +104,7 @@ def test_truncated_preconditions_are_refused(
     write(cleaned, TOPIC, 500)
     wait_until("both have it", lambda: facts(other, TOPIC).leo == 500)
     other.kill()
-    wait_until("one is left", lambda: partition() == (2, [2]))
+    wait_until("one replica is in sync", lambda: partition() == (2, [2]))
     write(cleaned, TOPIC, 900)
     assert rounds.clean(Name(TOPIC, 0))[0].outcome == "cleaned"
     assert any(swap.is_merge for swap in rounds.swaps)
@@ -115,12 +115,12 @@ def test_truncated_preconditions_are_refused(
     def lose() -> None:
         os.kill(cleaned.pid, signal.SIGSTOP)
         try:
-            wait_until("nobody leads", lambda: (partition() or (0,))[0] == -1)
+            wait_until("the partition has no leader", lambda: (partition() or (0,))[0] == -1)
             other.start()
-            wait_until("the one that is behind leads", lambda: (partition() or (0,))[0] == 3)
+            wait_until("the replica that is behind leads", lambda: (partition() or (0,))[0] == 3)
         finally:
             os.kill(cleaned.pid, signal.SIGCONT)
-        wait_until("it is cut", lambda: facts(cleaned, TOPIC).leo == 500)
+        wait_until("the log is truncated", lambda: facts(cleaned, TOPIC).leo == 500)
 
     waiting = [lose, *[lambda: None] * swapped]
     rounds.before_swap = lambda _request: waiting.pop()() if waiting else None

@@ -153,6 +153,6 @@ def check(day: Upgrade, last: Release) -> None:
         "not Kafka's rules"
     )
     wait_until(
-        "replaced segments are gone", lambda: not names_ending(day.broker.log_dirs, ".deleted", ".swap", ".cleaned")
+        "replaced segments are deleted", lambda: not names_ending(day.broker.log_dirs, ".deleted", ".swap", ".cleaned")
     )
     assert not errors(day.broker.log_text())

@@ -85,7 +85,7 @@ def test_a_live_cleaning_is_undone(broker_43: StartBroker, tmp_path: Path) -> No
     writer.init_transactions(PATIENCE_SECONDS)
     write(broker.bootstrap, writer, range(40))
     reported = facts(broker, TOPIC)
-    wait_until("it is flushed", lambda: facts(broker, TOPIC).recovery_point >= reported.active.base)
+    wait_until("the closed segments are flushed", lambda: facts(broker, TOPIC).recovery_point >= reported.active.base)
     before, files = read(broker), segments(broker)
 
     rounds = Rounds(broker, tmp_path / "state", kept=broker.log_dirs[0].parent / "kept")
@@ -97,7 +97,7 @@ def test_a_live_cleaning_is_undone(broker_43: StartBroker, tmp_path: Path) -> No
     assert len(read(broker)) < len(before)
     write(broker.bootstrap, writer, range(40, 43))
     directory = directory_of(broker, TOPIC)
-    wait_until("the broker deleted what it replaced", lambda: not list(directory.glob("*.deleted")))
+    wait_until("the broker deleted the replaced segments", lambda: not list(directory.glob("*.deleted")))
     broker.stop()
 
     kept_segments = KeptSegments(tmp_path / "state")

@@ -47,7 +47,7 @@ def made_again(broker: Broker, topic: str) -> None:
 
 def moved(broker: Broker, topic: str) -> None:
     move(broker, topic)
-    wait_until("the old place is gone", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
+    wait_until("the old directory is deleted", lambda: not [p for d in broker.log_dirs for p in d.glob(f"{topic}-0.*")])
 
 
 def moved_and_back(broker: Broker, topic: str) -> None:
@@ -59,13 +59,13 @@ def moved_and_back(broker: Broker, topic: str) -> None:
 def deleted_inside(broker: Broker, topic: str) -> None:
     """The log start is inside of the first output, which is restored; no client sees records below the start."""
     admin_request(broker, "delete_records", [TopicPartition(topic, 0, 5)])
-    wait_until("it is so", lambda: facts(broker, topic).log_start == 5)
+    wait_until("the log start has moved", lambda: facts(broker, topic).log_start == 5)
 
 
 def deleted_above(broker: Broker, topic: str) -> None:
     """Everything that was cleaned is deleted."""
     admin_request(broker, "delete_records", [TopicPartition(topic, 0, facts(broker, topic).active.base)])
-    wait_until("it is gone", lambda: len(facts(broker, topic).segments) == 1)
+    wait_until("the segments are deleted", lambda: len(facts(broker, topic).segments) == 1)
 
 
 def cleaned_by_the_broker(broker: Broker, topic: str) -> None:
@@ -109,7 +109,7 @@ def test_undo_after_each_change_of_the_log(release: str, request: pytest.Fixture
     sizes = {topic: sum(each.size for each in facts(broker, topic).segments) for topic in AFTER}
     results = rounds.clean(*(Name(topic, 0) for topic in AFTER))
     assert {result.outcome for result in results} == {"cleaned"}, results
-    wait_until("what was replaced is deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
+    wait_until("replaced segments are deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
     for topic, (happen, _, _) in AFTER.items():
         happen(broker, topic)
     seen = {topic: read(broker, topic) for topic in AFTER}

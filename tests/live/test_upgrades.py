@@ -41,7 +41,9 @@ def finalize(node: Broker) -> None:
     try:
         _, newest = admin.describe_features()["metadata.version"]["supported"]
         assert admin.update_features({"metadata.version": newest}) == {"metadata.version": "OK"}
-        wait_until("it is", lambda: admin.describe_features()["metadata.version"]["finalized"][1] == newest)
+        wait_until(
+            "the version is raised", lambda: admin.describe_features()["metadata.version"]["finalized"][1] == newest
+        )
     finally:
         admin.close()
 

@@ -83,8 +83,8 @@ def reassign(nodes: tuple[Broker, Broker], topic: str, partition: int, target: i
     finally:
         admin.close()
     name = f"{topic}-{partition}"
-    wait_until("it is assigned", lambda: replicas(nodes[0], topic, partition) == [target])
-    wait_until("the old replica is gone", lambda: not any((d / name).is_dir() for d in nodes[2 - target].log_dirs))
+    wait_until("the partition is assigned", lambda: replicas(nodes[0], topic, partition) == [target])
+    wait_until("the old replica is deleted", lambda: not any((d / name).is_dir() for d in nodes[2 - target].log_dirs))
     assert any((log_dir / name).is_dir() for log_dir in nodes[target - 1].log_dirs)
 
 
@@ -146,7 +146,10 @@ def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:
         admin.alter_replica_log_dirs({(topic, partition, node_id): str(target)})
     finally:
         admin.close()
-    wait_until("it is there", lambda: [d for d in broker.log_dirs if list(d.glob(f"{name}*"))] == [target])
+    wait_until(
+        "the partition is in the other directory",
+        lambda: [d for d in broker.log_dirs if list(d.glob(f"{name}*"))] == [target],
+    )
 
 
 def in_sync(broker: Broker, writings: Sequence[Writing]) -> bool:

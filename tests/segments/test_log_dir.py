@@ -68,7 +68,7 @@ def test_unchanged_files_are_not_parsed_again(tmp_path: Path) -> None:
     assert third == read_log_dir(path)
     assert third.high_watermarks == {TopicPartition("t", 0): 8}
     assert [str(name) for name in third.partitions] == ["t-0", "t-1"]
-    assert first.high_watermarks == {TopicPartition("t", 0): 7}, "what was given out before stays as it was"
+    assert first.high_watermarks == {TopicPartition("t", 0): 7}, "objects returned earlier do not change"
     (path / HIGH_WATERMARKS).unlink()
     (path / "t-1").rmdir()
     fourth = read_log_dir(path, memory)

@@ -34,7 +34,7 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     evict(tmp_path, cold)
     found = cold_segments(tmp_path, [cold, warm])
     if found != [cold]:
-        pytest.skip("this file system does not say, or keeps everything in memory")
+        pytest.skip("this file system does not report it, or is in memory")
     # A kernel short of memory, or a page in use, sometimes gives another answer.
     right = {"all are read": [], "dropped": [cold]}
     seen = {}

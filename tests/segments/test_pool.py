@@ -115,7 +115,7 @@ def test_owner_works_while_it_waits(partition: tuple[str, Segment]) -> None:
         chunks = pool.chunks(segment, pool.parts(segment, CHUNK_BYTES), lambda _: by_chunk(call))
         assert [int(offset) for batches in chunks for offset in batches.base_offset] == list(range(BATCHES))
     assert owner_worked.is_set()
-    assert len(threads) <= 2, "as many threads as were asked for"
+    assert len(threads) <= 2, "the requested number of threads"
 
 
 def test_a_wrong_guess_is_corrected(partition: tuple[str, Segment]) -> None:

@@ -328,7 +328,7 @@ def end(base: int, producer: int, *, commit: bool = True, epoch: int = 0) -> byt
         pytest.param({0: txn(0, 1), 1: txn(1, 2), 2: b""}, 1, 0, id="only what is below counts"),
         pytest.param(
             {0: txn(0, 1) + encode_batch([], base_offset=1, control=True, transactional=True, producer_id=1,
-                                         producer_epoch=0)}, 2, 0, id="F-10: an emptied marker says nothing"),
+                                         producer_epoch=0)}, 2, 0, id="F-10: an emptied marker does not count"),
         pytest.param(
             {0: txn(0, 1) + encode_batch([Record(b"\0\0\0\2", b"")], base_offset=1, control=True, producer_id=1,
                                          producer_epoch=0)}, 2, 0, id="nor does another control batch"),
@@ -347,7 +347,9 @@ def test_open_transactions(tmp_path: Path, segments: dict[int, bytes], below: in
         pytest.param({2: [Producer(7, 1, NOW, open_from=0)]}, 0, id="open in the snapshot, its marker further on"),
         pytest.param({3: [Producer(7, 1, NOW, open_from=0)]}, 0, id="open in the newest snapshot"),
         pytest.param({3: [Producer(7, 1, NOW)]}, None, id="closed in the snapshot"),
-        pytest.param({4: [Producer(7, 1, NOW, open_from=0)]}, 2, id="S-04: snapshots beyond the mark say nothing"),
+        pytest.param(
+            {4: [Producer(7, 1, NOW, open_from=0)]}, 2, id="S-04: snapshots above the high watermark do not count"
+        ),
     ],
 )
 def test_open_transactions_of_a_snapshot(

@@ -114,7 +114,7 @@ def test_the_log_of_the_recovery_points_segment_is_read(tmp_path: Path, index: l
     """U-32: a recovering broker has emptied its index; the entries are those that the recovery writes."""
     log = log_of(tmp_path, SEGMENTS, aborted={20: index}, recovery_point=28, high_watermark=35)
     assert aborted(log) == [(7, 10, 25)]
-    assert aborted(log, bound=10) == [], "what began later decides nothing"
+    assert aborted(log, bound=10) == [], "later transactions do not matter"
 
 
 def test_indexes_below_are_used(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_several_transactions_of_one_producer(tmp_path: Path) -> None:
     active = end(20) + txn(21) + txn(22) + end(23) + end(24) + txn(25) + end(26, commit=True) + txn(27) + end(28)
     segments = {0: plain(0, 10), 10: plain(10, 10), 20: active + txn(29) + end(30)}
     log = log_of(tmp_path, segments, recovery_point=30, high_watermark=40)
-    assert aborted(log) == [(7, 21, 23), (7, 27, 28)], "what ends at 30 is not decided"
+    assert aborted(log) == [(7, 21, 23), (7, 27, 28)], "the transaction that ends at 30 is not decided"
     known = {20: [Producer(7, 12, NOW, open_from=12)]}
     log = log_of(tmp_path / "open before", segments, recovery_point=30, high_watermark=40, snapshots=known)
     assert aborted(log) == [(7, 12, 20), (7, 21, 23), (7, 27, 28)]
@@ -157,11 +157,11 @@ def test_indexes_that_the_broker_rebuilds(tmp_path: Path, indexes: tuple[int, ..
     """F-8: only if the offset index is missing, the log counts; the content of its transaction index does not."""
     segments = {**SEGMENTS, 10: txn(10) + end(11) + txn(12) + plain(13, 7), 30: txn(30) + end(31)}
     known = {10: [(7, 10, 11, 10)], 20: [(7, 11, 25, 11)], 30: [(7, 29, 31, 29)]}
-    anew = {10: [(7, 10, 11)], 20: [(7, 12, 25)], 30: [(7, 30, 31)]}
+    rebuilt = {10: [(7, 10, 11)], 20: [(7, 12, 25)], 30: [(7, 30, 31)]}
     log_of(tmp_path, segments, aborted=known)
     for base in indexes:
         (tmp_path / "logs" / "orders-0" / f"{base:020d}.index").unlink()
-    expected = [entry for base in known for entry in (anew[base] if base in indexes else [known[base][0][:3]])]
+    expected = [entry for base in known for entry in (rebuilt[base] if base in indexes else [known[base][0][:3]])]
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(tmp_path / "logs"), name)
@@ -220,7 +220,7 @@ def test_damage_before_a_marker_with_missing_indexes(tmp_path: Path, torn: bool,
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(tmp_path / "logs"), name)
-    assert open_limit(log, may_be_torn=torn) is None, "by the snapshot; nobody reads the damage for that"
+    assert open_limit(log, may_be_torn=torn) is None, "by the snapshot, without reading the damage"
     with pytest.raises(CorruptionError) as caught:
         aborted(log) if torn else whole(log)
     assert f"{10:020d}.log" in str(caught.value)

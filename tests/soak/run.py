@@ -134,7 +134,7 @@ class Soak:
         came = ", ".join(f"{count} {name}" for name, count in visitors.counts.items())
         self._check("visitors", "; ".join([came, *visitors.problems[:5]]), ok=not visitors.problems)
         idle = [name for name, count in visitors.counts.items() if count == 0]
-        self._check("everybody came", ", ".join(idle) or "yes", ok=not idle)
+        self._check("all visitors came", ", ".join(idle) or "yes", ok=not idle)
 
     def _end(self, daemon: Daemon) -> None:
         began = time.monotonic()
@@ -154,7 +154,7 @@ class Soak:
         with contextlib.suppress(AssertionError):  # the check reports the names
             wait_until("deleted", nothing_is_left)
         left += [str(p) for p in self.base.rglob("*") if p.name.endswith((".tmp", ".sock", ".damaged"))]
-        self._check("left behind", ", ".join(left[:5]) or "nothing", ok=not left)
+        self._check("leftover files", ", ".join(left[:5]) or "nothing", ok=not left)
         broker.stop()
         found = errors(broker.log_text())
         self._check("the broker's log", "; ".join(found) or "no error", ok=not found)
@@ -175,7 +175,7 @@ class Soak:
         rows += [flat(name, series[name], 2) for name in (own, "threads", "inotify watches")]
         rows += [flat("files in the state directory", series["files in the state directory"], 2)]
         rows += [flat("broker: descriptors of files", series["broker: descriptors of files"], 40)]
-        others = ("broker: deleted files held", "broker: other descriptors", "broker: threads of the agent")
+        others = ("broker: deleted files open", "broker: other descriptors", "broker: threads of the agent")
         rows += [flat(name, series[name], allowance) for name, allowance in zip(others, (20, 3, 3), strict=True)]
         backlog = series["backlog KiB"]
         rows += [flat("backlog KiB", backlog, 200)]

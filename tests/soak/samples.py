@@ -96,7 +96,7 @@ def of_broker(pid: int) -> dict[str, float]:
     opened = descriptors(pid)
     return {
         "broker: descriptors of files": sum(path.startswith("/") for path in opened),
-        "broker: deleted files held": sum(path.endswith("(deleted)") for path in opened),
+        "broker: deleted files open": sum(path.endswith("(deleted)") for path in opened),
         "broker: other descriptors": sum(not path.startswith("/") for path in opened),
         "broker: threads of the agent": sum(name.startswith(AGENT_THREADS) for name in thread_names(pid)),
     }

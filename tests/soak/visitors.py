@@ -168,14 +168,14 @@ class Visitors:
         topic = f"passing-{number}"
         create_topics(self.broker, [topic], partitions=2)
         write(self.broker, topic)
-        wait_until("it is cleaned", lambda: self._clean(topic) is not None, SOON_SECONDS)
+        wait_until("the topic is cleaned", lambda: self._clean(topic) is not None, SOON_SECONDS)
         admin_request(self.broker, "delete_topics", [topic])
-        wait_until("it is gone", lambda: not self._rows(topic), SOON_SECONDS)
+        wait_until("the topic is deleted", lambda: not self._rows(topic), SOON_SECONDS)
 
     def _plant(self, _number: int) -> None:
         """Change a byte of a closed segment: quarantined; restore it: ``retry``, and it is cleaned."""
         name = f"{PLANTED}-0"
-        wait_until("it is known", lambda: bool(self._rows(PLANTED)), SOON_SECONDS)
+        wait_until("the daemon lists the topic", lambda: bool(self._rows(PLANTED)), SOON_SECONDS)
         self.daemon.ask("pause", partition=name)
         write(self.broker, PLANTED)
         victim = sorted(directory_of(self.broker, PLANTED).glob("*.log"))[-2]

@@ -113,10 +113,10 @@ def leftovers(root: Path) -> list[str]:
 
 def cleaned_offline(root: Path, partition: Partition | None = None) -> list[tuple[int, bytes | None, bytes | None]]:
     """The result of an offline cleaning of the same log."""
-    twin = root.parent / "twin"
-    make_log_dir(twin, {NAME: partition or two_groups()})
-    assert clean(twin, force(), TOPIC, state=root.parent / "twin-state").outcome == "cleaned"
-    return content(twin)
+    offline = root.parent / "offline"
+    make_log_dir(offline, {NAME: partition or two_groups()})
+    assert clean(offline, force(), TOPIC, state=root.parent / "offline-state").outcome == "cleaned"
+    return content(offline)
 
 
 @contextmanager

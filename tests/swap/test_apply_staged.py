@@ -58,4 +58,4 @@ def test_every_step(injector: Injector, kills: bool) -> None:
                 assert not read_checkpoint(path / CLEANER_CHECKPOINT)
             elif again.outcome == "cleaned":
                 assert read_checkpoint(path / CLEANER_CHECKPOINT) == {"orders-0": 6}
-    pytest.fail("it never came to an end")
+    pytest.fail("apply never ended")

@@ -186,13 +186,13 @@ def test_an_entry_that_cannot_be_removed_does_not_stop_others(root: Path, monkey
 
     def forget(place: Any, entry: KeptEntry, log_dir: Path) -> None:
         if entry.plan == stuck:
-            raise CleanerdError("as told")
+            raise CleanerdError("the test's error")
         real(place, entry, log_dir)
 
     # even root can fail to remove a file
     monkeypatch.setattr(backup_limits, "delete_kept", forget)
     kept = sweep(root, 0)
-    assert (kept.forgotten, kept.problems) == (1, ("as told",))
+    assert (kept.forgotten, kept.problems) == (1, ("the test's error",))
     assert plans(root) == [stuck]
 
 
@@ -242,10 +242,10 @@ def test_an_entry_is_read_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> N
     more(root, 9, 9)
     read.clear()
     assert sweep(root, 1 << 40, 3 * size_bytes, known=known).forgotten == 2
-    assert sorted(read) == sorted([entry.plan, "20260101t000000-00000009"]), "what changed, and what is new"
+    assert sorted(read) == sorted([entry.plan, "20260101t000000-00000009"]), "only changed and new entries are read"
     assert len(known) == 5
     sweep(root, 1 << 40, known=known)
-    assert set(known) == set(plans(root)), "what is gone is forgotten"
+    assert set(known) == set(plans(root)), "removed entries are forgotten"
 
 
 def test_an_entry_of_a_newer_release_is_left_alone(root: Path) -> None:

@@ -23,7 +23,7 @@ from tests.swap.offline_round import two_groups
 if TYPE_CHECKING:
     from pathlib import Path
 
-NOBODY = 65_534
+OTHER_USER = 65_534
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
         HeldFile.acquire(tmp_path, COMMAND_LOCK_FILE).release()
         os.kill(pid, 9)
     assert holder_of(tmp_path, DAEMON_FILE) is None
-    assert (tmp_path / DAEMON_FILE).exists(), "left by the killed one, and no obstacle"
+    assert (tmp_path / DAEMON_FILE).exists(), "the killed process left the file, which does not matter"
     again = HeldFile.acquire(tmp_path, DAEMON_FILE)
     assert json.loads((tmp_path / DAEMON_FILE).read_text())["pid"] == os.getpid()
     again.release()
@@ -50,7 +50,7 @@ def test_other_users_cannot_open_it(tmp_path: Path) -> None:
     hold = HeldFile.acquire(tmp_path, DAEMON_FILE)
     status = (tmp_path / DAEMON_FILE).stat()
     assert stat.S_IMODE(status.st_mode) == 0o600
-    assert (status.st_uid, status.st_gid) == (1000, 1000), "the daemon, which is no root, takes it over later"
+    assert (status.st_uid, status.st_gid) == (1000, 1000), "the daemon, which does not run as root, uses it later"
     hold.release()
     (tmp_path / DAEMON_FILE).touch()
     (tmp_path / DAEMON_FILE).chmod(0o666)
@@ -121,7 +121,7 @@ def test_a_command_that_holds_kafkas_lock_is_not_a_broker(tmp_path: Path) -> Non
             LogDirLock.acquire(path)
         os.kill(pid, 9)
     with held(path):
-        assert broker_runs(path), "what a killed one left says nothing"
+        assert broker_runs(path), "a killed process's file does not count"
         assert choose_mode(read_log_dir(path), [], None).reason.startswith("a broker runs on it")
         with pytest.raises(LogDirBusyError, match="stop the broker first"):
             LogDirLock.acquire(path)

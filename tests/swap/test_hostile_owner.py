@@ -185,7 +185,7 @@ def test_a_directory_with_very_many_names(partition: Path, files: PartitionFiles
 @pytest.mark.parametrize(
     ("owner", "mode"),
     [(OWNER, 0o755), (0, 0o775), (0, 0o757)],
-    ids=["somebody else's", "the group may write", "everybody may write"],
+    ids=["another user's", "the group may write", "all users may write"],
 )
 def test_a_directory_renamed_over_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, mode: int

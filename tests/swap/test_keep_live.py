@@ -283,7 +283,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
             if not happened:
                 assert step > 20, "every step was tried"
                 return
-    pytest.fail("it never came to an end")
+    pytest.fail("the cleaning never ended")
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -365,12 +365,12 @@ def test_missing_space_is_reported(root: Path) -> None:
 
     def none(size_bytes: int) -> str:
         requests.append(size_bytes)
-        return "as told"
+        return "the test's reason"
 
     with beside(root) as agent:
         bytes_before = sum((root / NAME / f"{b:020d}.log").stat().st_size for b in (0, 2, 5, 7))
         result = clean_beside(agent, keep=BackupPlace(root.parent / "kept", none))
     assert result.outcome == "cleaned"
-    assert result.notes == ("the replaced segments are not kept, so the cleaning cannot be undone: as told",)
+    assert result.notes == ("the replaced segments are not kept, so the cleaning cannot be undone: the test's reason",)
     assert requests == [bytes_before]
     assert not entries(root)

@@ -201,7 +201,7 @@ def test_a_wrong_transaction_index(root: Path, index: dict[int, list[tuple[int, 
         assert result.outcome == "cleaned", result.reason
     assert content(root) == expected
     assert (0, b"k", b"good") in expected
-    assert _files(root) == _files(root.parent / "twin")
+    assert _files(root) == _files(root.parent / "offline")
     assert any(name.endswith("txnindex") for name in _files(root))
 
 

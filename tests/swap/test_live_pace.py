@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tests.support.fake_agent import FakeAgent
 
-NOBODY = 65534
+OTHER_USER = 65534
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_the_number_of_sources_per_swap() -> None:
     assert sources_for(0.000_001, 60, 60) == 60 < MAX_SOURCES
     assert sources_for(10.0, 40, 40) == 25
     assert sources_for(0.001, 40, 40) == 60
-    assert sources_for(0.000_1, 3, 40) == 40, "a small group says nothing of large ones"
+    assert sources_for(0.000_1, 3, 40) == 40, "a small group shows nothing about large ones"
     assert sources_for(0.020, 3, 40) == 25
 
 
@@ -226,7 +226,7 @@ def test_a_socket_of_another_user_is_not_queried(root: Path) -> None:
             parent.chmod(0o711)
     program = (
         "import os, socket, sys\n"
-        f"os.setgid({NOBODY}); os.setuid({NOBODY})\n"
+        f"os.setgid({OTHER_USER}); os.setuid({OTHER_USER})\n"
         "s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); os.chmod(sys.argv[1], 0o666); s.listen(1)\n"
         "print(flush=True); sys.stdin.read()\n"
     )
@@ -235,9 +235,11 @@ def test_a_socket_of_another_user_is_not_queried(root: Path) -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         server.stdout.readline()
-        with pytest.raises(AgentUnavailableError, match=f"served by uid {NOBODY}, but its directory belongs to uid 0"):
+        with pytest.raises(
+            AgentUnavailableError, match=f"served by uid {OTHER_USER}, but its directory belongs to uid 0"
+        ):
             AgentClient.connect(path)
-        os.chown(root, NOBODY, NOBODY)
+        os.chown(root, OTHER_USER, OTHER_USER)
         AgentClient.connect(path).close()
         assert server.stdin is not None
         server.stdin.close()

@@ -113,7 +113,7 @@ def test_two_epochs_of_a_producer(tmp_path: Path) -> None:
         result = clean_beside(agent, force(now_ms=NOW), config(segment_bytes=1000, delete_retention_ms=500))
         assert result.error is None, result.reason
         left = sorted((tmp_path / "logs" / NAME).glob("*.log"))[0].read_bytes()
-        assert len(left) == 61 + 61 + len(data), "of epoch 5 nothing is left, the two others lost their records"
+        assert len(left) == 61 + 61 + len(data), "epoch 5 has no batch, the two others lost their records"
 
 
 def test_both_views_of_the_producers() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ACCESS: Final = "system.posix_acl_access"
 DEFAULT: Final = "system.posix_acl_default"
 USER_OBJ, USER, GROUP_OBJ, MASK, OTHER = 0x01, 0x02, 0x04, 0x10, 0x20
-NOBODY: Final = 2**32 - 1
+NO_ID: Final = 2**32 - 1
 
 
 def acl(*entries: tuple[int, int, int]) -> bytes:
@@ -30,7 +30,7 @@ def acl(*entries: tuple[int, int, int]) -> bytes:
 
 
 # The group has no permissions; the mask, shown as the mode's group bits, lets user 4321 read and write.
-LIST: Final = acl((USER_OBJ, 6, NOBODY), (USER, 6, 4321), (GROUP_OBJ, 0, NOBODY), (MASK, 6, NOBODY), (OTHER, 0, NOBODY))
+LIST: Final = acl((USER_OBJ, 6, NO_ID), (USER, 6, 4321), (GROUP_OBJ, 0, NO_ID), (MASK, 6, NO_ID), (OTHER, 0, NO_ID))
 
 
 @pytest.fixture

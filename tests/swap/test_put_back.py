@@ -88,7 +88,7 @@ def test_a_volume_restored_from_a_snapshot(root: Path, by: object) -> None:
         file.unlink()
     for file in files - {file.relative_to(logs) for file in partition.iterdir()}:
         os.link(snapshot / file, logs / file)
-    assert (0, b"k") in content(root), "U-26: it was put back"
+    assert (0, b"k") in content(root), "U-26: the log is restored"
     point = json.loads(state_file(logs).read_text())["clean_point"]
     assert point["last_segment"]["inode"] == (partition / f"{LAST:020d}.log").stat().st_ino, "U-26: it looks the same"
     for later in (1, 2, 4):

@@ -66,7 +66,7 @@ def by_apply(root: Path, topic: TopicConfig) -> CleaningResult:
         make_log_dir(root, {NAME: two_groups()})
     if not (root / NAME / ".kstage").exists():
         stage_versioned(root, topic)
-        assert remembered(root) is None, "nothing is cleaned by them so far"
+        assert remembered(root) is None, "no cleaning used the strategy so far"
     return apply_versioned(root, topic)
 
 

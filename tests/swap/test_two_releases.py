@@ -92,13 +92,13 @@ def test_up_and_down_again(old: Tree, new: Release, tmp_path: Path) -> None:
     assert (first["format"], first["cleanerd"]) == (1, old.version)
     upgraded = run(new, tmp_path, "clean", *COMPACT)
     assert (upgraded.code, outcomes(upgraded), upgraded.err.count("written by")) == (0, ["skipped"], 0)
-    assert "dirty from offset 6," in upgraded.document["partitions"][0]["reason"], "it goes on from the clean point"
+    assert "dirty from offset 6," in upgraded.document["partitions"][0]["reason"], "it continues from the checkpoint"
     assert outcomes(run(new, tmp_path, "clean", "--from-start", *COMPACT)) == ["unchanged"]
     second = state_of(tmp_path)
     assert (second["format"], second["cleanerd"]) == (2, NEXT)
     scanned = run(old, tmp_path, "plan", *COMPACT)
     assert scanned.code == 0
-    assert state_of(tmp_path) == second, "who only looks leaves it where it is"
+    assert state_of(tmp_path) == second, "a command that only reads does not remove it"
     back = run(old, tmp_path, "clean", "--from-start", *COMPACT)
     assert (back.code, outcomes(back)) == (0, ["unchanged"]), back.err
     assert NEWER in back.err
@@ -138,10 +138,10 @@ def test_a_strategy_that_only_the_newer_release_stored(old: Tree, new: Release, 
     assert ran.code == 4, (ran.document, ran.err)
     assert tree(path / "orders-0", without=()) == before
     other = run(old, tmp_path, "clean", "--partition", "orders-1", *QUIET)
-    assert other.code == 4, "what one partition's file cannot tell speaks for the whole topic"
+    assert other.code == 4, "one partition's unreadable file counts for the whole topic"
     kept = run(old, tmp_path, "clean", *words, *HEADER, "--from-start")
     assert kept.code == 0, kept.err
-    assert (0, "k") in keys(path / "orders-0")[0], "the winner by version"
+    assert (0, "k") in keys(path / "orders-0")[0], "the retained record by version"
     assert state_of(tmp_path)["format"] == 1
 
 

@@ -48,12 +48,12 @@ def test_every_step_of_an_undo(injector: Injector, kills: bool) -> None:
                 assert keys(root / "logs" / "orders-0") in (CLEANED, DIRTY), step
             # killed while the entry was being removed, or before: undo still has work, or none
             kept_segments = KeptSegments(root / "state")
-            assert kept_segments.entries(), "the entry goes last"
+            assert kept_segments.entries(), "the entry is removed last"
             assert undo_last(root).outcome in ("undone", "unchanged"), step
             assert tree(root / "logs" / "orders-0", without=()) == before
             assert read_checkpoint(root / "logs" / CLEANER_CHECKPOINT) == {"orders-0": 0}
             assert list((root / "kept").iterdir()) == []
-    pytest.fail("it never came to an end")
+    pytest.fail("the undo never ended")
 
 
 @pytest.mark.long
@@ -76,7 +76,7 @@ def test_every_step_of_a_cleaning_that_keeps(injector: Injector, kills: bool) ->
                 assert undo_last(root).outcome in ("undone", "unchanged"), step
                 after = {p.name: p.read_bytes() for p in (root / "logs" / "orders-0").glob("*.log")}
                 assert after == before, step
-    pytest.fail("it never came to an end")
+    pytest.fail("the undo never ended")
 
 
 def test_undo_stops_at_an_unfinished_swap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_kept_segments_of_root_are_not_undone_by_another_user() -> None:
         assert outcome == "refused"
         assert "belongs to root" in reason
         assert f"chown -R {root / 'kept'} to the broker's user" in reason
-        assert (tree(root / "logs"), tree(root / "state")) == (cleaned, state), "nothing was put back"
+        assert (tree(root / "logs"), tree(root / "state")) == (cleaned, state), "no segment was restored"
         for path in (root / "kept", *(root / "kept").rglob("*")):
             os.chown(path, OTHER_UID, OTHER_UID)
         assert undo_as_another_user(root) == ("undone", "")

@@ -107,10 +107,10 @@ def test_killed_at_every_step(injector: Injector, way: Callable[[Path], object],
             assert view(log_dir, start) == before, step
             left = [one.record.key for one in partition_records(log_dir / NAME) if start <= one.record.offset < 18]
             assert len(left) == len(set(left)), step
-            assert b"late" in left or start > 4, "its loser is in the tail"
-            assert b"alone" not in left, "nothing else has its key"
+            assert b"late" in left or start > 4, "its superseded record is in the tail"
+            assert b"alone" not in left, "no other record has its key"
             if not injector.happened:
                 assert step > 60, "every step was tried"
                 break
     else:
-        pytest.fail("it never came to an end")
+        pytest.fail("the cleaning never ended")

@@ -158,7 +158,7 @@ def test_incomplete_keys(root: Path, odd_bytes: int) -> None:
     make_log_dir(root / "logs", {NAME: Partition(logs)})
     ready = staged(root, topic)
     document = json.loads(ready.read_bytes())
-    assert document["removed_tombstones"]["bytes"] == 32, "U-26: a tombstone goes, and its key is remembered"
+    assert document["removed_tombstones"]["bytes"] == 32, "U-26: a tombstone is removed, and its key is stored"
     data = bytes(odd_bytes)
     (keys,) = ready.parent.glob("removed_tombstones.keys")
     keys.write_bytes(data)

@@ -294,7 +294,7 @@ class Kills:
         if number // len(KILLED) % FINISHED_EVERY == FINISHED_EVERY - 1:
             del self._started[release]
             stack.close()
-            fresh["fields in which nothing was left behind"] += 1
+            fresh["fields without leftovers"] += 1
         return fresh, wrong
 
     def _give_up(self, release: str) -> None:

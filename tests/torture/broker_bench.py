@@ -108,7 +108,7 @@ class Victim:
                 self.topic.latest[key] = value
             producer.produce(self.topic.name, key=key, value=value, partition=0)
         if producer.flush(PATIENCE_SECONDS):
-            raise AssertionError("what was written was not acknowledged")
+            raise AssertionError("not all records were acknowledged")
 
     def round(self, fault: Fault = COUNTED, call: int = -1) -> tuple[Seen, Done, Struck]:
         """``cleanerd clean --live``, including the removal of replaced segments."""
@@ -155,7 +155,7 @@ class Victim:
     def clean_again(self) -> list[str]:
         """Clean once more without a fault."""
         seen, done, _ = self.round()
-        wrong = [] if done.code == 0 else [f"the next round fails with exit code {done.code}: {done.words}"]
+        wrong = [] if done.code == 0 else [f"the next cleaning fails with exit code {done.code}: {done.words}"]
         return [*wrong, *self._log(seen, done), *self._descriptors()]
 
     def _log(self, seen: Seen, done: Done) -> list[str]:
@@ -306,11 +306,11 @@ class BrokerBench:
         _add(wrong, _at_once(lambda each: each.read("after it"), victims))
         self._write(victims)
         _add(wrong, [each.clean_again() for each in victims])
-        _add(wrong, _at_once(lambda each: each.read("after the next round"), victims))
+        _add(wrong, _at_once(lambda each: each.read("after the next cleaning"), victims))
         if any(name.endswith(".snapshot.deleted") for each in victims for name in each.left()):
             self._restart()  # a snapshot that the broker renamed and lost track of is removed at its next start
         left = [each.left() for each in victims]
-        _add(wrong, [[f"after the next round there are left: {names}"] if names else [] for names in left])
+        _add(wrong, [[f"files left after the next cleaning: {names}"] if names else [] for names in left])
         return found
 
     def _write(self, victims: Sequence[Victim]) -> None:

@@ -107,11 +107,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--release", choices=RELEASES, action="append", default=[])
     parser.add_argument("--fault", choices=BROKER_FAULTS, action="append", default=[])
-    parser.add_argument("--call", type=int, default=-1, help="only this one, and what it said")
-    parser.add_argument("--count", action="store_true", help="only how many calls there are")
-    parser.add_argument("--sample", type=int, default=0, help="so many of each release, drawn from all")
+    parser.add_argument("--call", type=int, default=-1, help="only this one, with its output")
+    parser.add_argument("--count", action="store_true", help="only count the calls")
+    parser.add_argument("--sample", type=int, default=0, help="this number per release, at random")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--all", type=Path, metavar="FILE", help="all; what was played is noted there")
+    parser.add_argument("--all", type=Path, metavar="FILE", help="all; finished cases are recorded there")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no broker outlives it
     faults, wrong_cases, played = options.fault or list(BROKER_FAULTS), 0, 0

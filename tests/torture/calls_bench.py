@@ -290,7 +290,7 @@ class Bench:
         if job.ends == "new" and swapped != sorted(swapped, reverse=True):
             return [f"a later group is new and an earlier one is not: {swapped}"]
         if done.code == 0 and not all(each == (job.ends == "new") for each in swapped):
-            return [f"exit code 0, and the work is not done: {swapped}"]
+            return [f"exit code 0, and the log is not cleaned: {swapped}"]
         return []
 
     def _again(self, job: Torment, scene: Scene, start: Segments) -> list[str]:
@@ -303,13 +303,13 @@ class Bench:
         known = None if job.ends == "same" else self.undisturbed(job)
         expected = start if known is None else known.new if job.ends == "new" else known.old
         if records(as_loaded(scene.partition)) != records(expected):
-            wrong.append(f"after the next run the log is not what it should be: {_listing(scene.partition)}")
+            wrong.append(f"after the next run the log is wrong: {_listing(scene.partition)}")
         left = leftovers(scene.partition)
         if job.name == "undo" and left == [STAGING]:
             self.do(scene, JOBS["clean"])  # an undo without work reads no partition
             left = leftovers(scene.partition)
         if job.ends != "same" and left:
-            wrong.append(f"after the next run there are left: {left}")
+            wrong.append(f"files left after the next run: {left}")
         return wrong
 
 

@@ -255,8 +255,8 @@ def beside_logs(root: Path, log_dir: LogDir, state: bytes) -> list[Found]:
     who = {"name": "cleanerd run", "pid": 5, "host": "h", "since_ms": 7}
     document = json.loads(state) | {"topic": "gone", "partition": 0, "rules": "other"}
     return [
-        ("state of a partition that is gone", (json.dumps(document).encode(),), forget),
-        ("mark of work", (json.dumps(work).encode(),), marker),
-        ("who holds a directory", (json.dumps(who).encode(),), holder),
+        ("state of a deleted partition", (json.dumps(document).encode(),), forget),
+        ("in-progress marker", (json.dumps(work).encode(),), marker),
+        ("holder of a directory", (json.dumps(who).encode(),), holder),
         ("announcement of an agent", (json.dumps(announcement).encode(),), announced),
     ]

@@ -144,7 +144,7 @@ def words_and_stores(root: Path) -> list[Found]:
             ),
             name,
         ),
-        ("partitions asked for", (b"orders-0\na", b"orders*", b"[a-z].v1\n?-[12]"), partitions),
+        ("requested partitions", (b"orders-0\na", b"orders*", b"[a-z].v1\n?-[12]"), partitions),
     ]
 
 
@@ -218,7 +218,7 @@ def _daemon(state_dir: Path) -> ControlServer:
     for number, excluded in enumerate(("", "", "is not compacted")):
         name = names.TopicPartition("orders", number)
         registry.partitions["/a", name] = PartitionEntry(name, "/a", excluded=excluded)
-    mode = SimpleNamespace(work="live", reason="told")
+    mode = SimpleNamespace(work="live", reason="a reason")
     registry.dirs["/a"] = cast("Any", SimpleNamespace(error="", facts=object(), mode=mode))
     quiet = SimpleNamespace(
         schedule=lambda: None,

@@ -89,7 +89,7 @@ class Torture:
             self.write(f"{name}: {figures.cases} cases, {figures.wrong} wrong; {left:.1f} minutes left\n")
         self.write(self.table())
         short = [
-            f"{name}: too few of its cases came {what}"
+            f"{name}: too few of its cases happened {what}"
             for name, what in AT_LEAST_HALF.items()
             if name in self.figures and 2 * self.figures[name].counts.get(what, 0) < self.figures[name].cases
         ]
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--attack", choices=ATTACKS, action="append", default=[])
     parser.add_argument("--seed", type=int, default=int(os.environ.get("TORTURE_SEED", "1")))
     parser.add_argument("--minutes", type=float, default=float(os.environ.get("TORTURE_MINUTES", "10")))
-    parser.add_argument("--step", type=int, default=-1, help="play this one again, and nothing else")
+    parser.add_argument("--step", type=int, default=-1, help="repeat only this step")
     options = parser.parse_args(arguments)
     names = options.attack or list(ATTACKS)
     with place(options.seed) as here:

@@ -80,7 +80,7 @@ class SparkField:
             self._do("apply", str(self.logs))
             found = self._found()
             if found not in ((self._new,) if code == 0 else (self._old, self._new)):
-                wrong.append(f"after apply, exit code {code} of Spark, the log is not what it should be")
+                wrong.append(f"after apply, exit code {code} of Spark, the log is wrong")
             again = self._again()
             wrong += [f"{reported} ({victims}, {moment}, exit code {code})" for reported in again]
         finally:
@@ -99,7 +99,7 @@ class SparkField:
         self._do("apply", str(self.logs))
         wrong = [] if self._found() == self._new else ["after the next run the log is not the cleaned one"]
         left = sorted({*leftovers(self._partition), *map(str, self._partition.glob(f"{STAGING}/**"))})
-        return [*wrong, *([f"after the next run there are left: {left}"] if left else [])]
+        return [*wrong, *([f"files left after the next run: {left}"] if left else [])]
 
     def _found(self) -> Segments:
         return as_loaded(self._partition)

@@ -279,7 +279,7 @@ def around_tables(root: Path, partition: Path, trash: bytes) -> list[Found]:
             answers,
         ),
         (
-            "what a table remembers",
+            "stored state of a table",
             (remembered.to_text().encode(),),
             lambda data: TableState.from_text(data.decode(errors="replace"), "x"),
         ),

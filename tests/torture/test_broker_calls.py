@@ -57,7 +57,7 @@ def test_broker_calls_that_were_handled_wrongly(bench: BrokerBench, what: str) -
     """
     done, wrong = bench.fail(FOUND[what], 4 if what == "aborted" else 0)
     assert done.hits > 0
-    assert done.call == "stat64" or not what.startswith("aborted"), "it is to be Kafka's own call"
+    assert done.call == "stat64" or not what.startswith("aborted"), "this must be Kafka's own call"
     assert wrong == []
     assert "quarantined" not in done.words
 

@@ -38,7 +38,7 @@ FOUND = {
             b"{", b"[]", DEEP, b'{"numbers":{},"columns":[["a","O",1]]}', b'{"numbers":{},"columns":[["a","<u8",9]]}'
         )
     ] + [b"CCOZ" + bytes(4) + b"\xff" * 8 + bytes(4)],
-    "what a table remembers": [DEEP, b"[]"],
+    "stored state of a table": [DEEP, b"[]"],
     "kept segments, for audit": [DEEP, b'{"entry":[]}', b'{"entry":{"log_dir":[],"kept":1}}'],
     "options of the source": [json.dumps({"path": "/a", "startingOffsets": "[" * 100_000}).encode()],
     "Avro schema": [

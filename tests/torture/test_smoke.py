@@ -79,11 +79,11 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
     wanted = ("system_calls", "--job", "verify", *faults, "--workers", "1", "--all", str(record))
     calls = {"calls": {"verify": {"open": 3}}}
     case = {"job": "verify", "fault": "EMFILE", "call": 1, "code": 70, "struck": True, "seconds": 0.1}
-    reported = {**case, "at": "open of x", "wrong": ["a mistake of ours"]}
+    reported = {**case, "at": "open of x", "wrong": ["a bug of cleanerd"]}
     record.write_text(json.dumps(calls) + "\n" + json.dumps(reported) + "\n")
     done = run(*wanted)
     assert "1 cases were played before, 2 are left" in done.stdout, done.stdout + done.stderr
-    assert "--job verify --fault EMFILE --call 1\n  open of x\n  a mistake of ours" in done.stdout
+    assert "--job verify --fault EMFILE --call 1\n  open of x\n  a bug of cleanerd" in done.stdout
     assert done.returncode == 1
     assert len(record.read_text().splitlines()) == 4
     assert "| together | 3 | 3 | 3 | 3 | 1 |" in done.stdout

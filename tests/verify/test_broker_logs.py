@@ -101,7 +101,7 @@ def test_real_broker(broker_43: StartBroker) -> None:
     while _cleaned_to(log_dir) == 0 and time.monotonic() < deadline:
         time.sleep(0.5)
     assert _cleaned_to(log_dir) > 0, "Kafka's cleaner did nothing"
-    wait_until("a round that is under way has ended", lambda: _errors(log_dir) == [])
+    wait_until("the running pass has ended", lambda: _errors(log_dir) == [])
     broker.stop()
     assert _errors(log_dir) == []
     assert list((log_dir / "t-0").glob("*.txnindex")), "no aborted transaction is left"

@@ -106,15 +106,15 @@ DAMAGES = [
            offset=3),
     Damage("dropped batch", lambda c: c.put(0, s.LAST_OF_7_CLEANED), "R280-9", against=True, offset=3),
     Damage("resurrected key", _resurrected, "R534-6", against=True, offset=5),
-    Damage("lost winner of a resurrected key", _resurrected, "R280-9", against=True, offset=13),
+    Damage("lost retained record of a resurrected key", _resurrected, "R280-9", against=True, offset=13),
     Damage("aborted record is back", _aborted_is_back, "R534-6", against=True, offset=7),
     Damage("tombstone gone early", lambda c: c.put(7, b"".join(s.TRANSACTIONS) + TIMELESS), "R280-9", against=True,
            offset=12),
     Damage("horizon moved", lambda c: c.put(7, b"".join(s.TRANSACTIONS) + MOVED), "R534-2", against=True, offset=11),
-    Damage("record gone above the clean point",
+    Damage("record missing above the checkpoint",
            _tail(s.ACTIVE[: -len(s.END)] + encode_batch([record("a", "9", 1)], base_offset=16, leader_epoch=1)),
            "C-45.1", against=True, offset=16),
-    Damage("batch gone above the clean point", _tail(s.ACTIVE[len(s.ABORTED) :]), "C-45.1", against=True, offset=14),
+    Damage("batch missing above the checkpoint", _tail(s.ACTIVE[len(s.ABORTED) :]), "C-45.1", against=True, offset=14),
     Damage("end of the log gone", _tail(s.ACTIVE[: -len(s.END)]), "R280-9", against=True, offset=16),
     Damage("last batch of a producer, by the copy", lambda c: c.put(0, s.SECOND_CLEANED), "R192-1", s.NAME,
            against=True, offset=6),
@@ -209,7 +209,7 @@ def test_damage(scene: Scene, damage: Damage) -> None:
         assert damage.offset in {each.offset for each in matching}
     if damage.against and damage.rule != "R192-1":
         rules = {each.rule for each in findings(scene, None)}
-        assert damage.rule not in rules, "the copy is not what it takes to see it"
+        assert damage.rule not in rules, "the finding does not need the copy"
 
 
 def test_a_damaged_last_batch_of_a_producer_is_not_reported_missing(scene: Scene) -> None:

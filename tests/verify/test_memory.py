@@ -97,7 +97,9 @@ def test_damage_takes_no_memory(tmp_path: Path) -> None:
         damaged = [found for found in verdict.findings.kept if found.kind is FindingKind.BATCH_DAMAGED]
         assert (len(damaged), verdict.findings.omitted) == (100, count - 100)
         assert verdict.to_json()["findings_omitted"] == count - 100
-        assert FindingKind.RECORD_DAMAGED not in {found.kind for found in verdict.findings.kept}, "it was told already"
+        assert FindingKind.RECORD_DAMAGED not in {found.kind for found in verdict.findings.kept}, (
+            "it was reported already"
+        )
     assert peaks[1] - peaks[0] < 3_000 * 16
 
 

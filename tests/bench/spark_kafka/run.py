@@ -97,7 +97,7 @@ def wait_until_known(log_dir: Path, count: int) -> None:
         lines = (log_dir / "replication-offset-checkpoint").read_text().splitlines()
         if sum(int(line.split()[2]) for line in lines if line.startswith(f"{TOPIC} ")) == count:
             return
-        assert time.monotonic() < deadline, "the checkpoint does not say what was produced"
+        assert time.monotonic() < deadline, "the checkpoint does not reach the produced records"
         time.sleep(0.1)
 
 

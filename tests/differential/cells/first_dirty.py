@@ -85,7 +85,7 @@ CELLS = [
         lambda rounds: rounds[0].dropped() == {3},
     ),
     Cell(
-        "keyless records of the clean part go too (C-45.2)",
+        "records without a key of the clean section are removed too (C-45.2)",
         History(log([batch(0, "!=1 b=1 !=2")], [batch(3, "c=1")]), turns=(Turn(NOW, first_dirty_offset=3),)),
         lambda rounds: rounds[0].dropped() == {0, 2} and rounds[0].kafka.invalid_messages_read == 2,
     ),
@@ -113,7 +113,7 @@ CELLS = [
         ),
     ),
     Cell(
-        "clean part and new dirty data, three rounds",
+        "clean section and new dirty data, three rounds",
         History(
             log(
                 [batch(0, "a=1 b=1 a=2 c=1"), batch(4, "b=2 d=1")],

@@ -43,9 +43,9 @@ def _cell(name: str, rounds: int, *segments: Sequence[Batch] | int, retention_ms
 
 CELLS = [
     _cell("duplicates", 1, [batch(0, "a=1 b=1 a=2")], [batch(3, "b=2 c=1")], [batch(5, "a=3")]),
-    _cell("tombstones without retention go in the second round", 2, [batch(0, "a=1 a b")], [batch(3, "c=1 d")]),
+    _cell("tombstones without retention expire in the second round", 2, [batch(0, "a=1 a b")], [batch(3, "c=1 d")]),
     _cell("tombstones with retention stay", 1, [batch(0, "a=1 a b")], [batch(3, "c=1 d")], retention_ms=1),
-    _cell("tombstones for ever (C-50)", 1, [batch(0, "a=1 a b"), batch(3, "d")], retention_ms=FAR),
+    _cell("tombstones that never expire (C-50)", 1, [batch(0, "a=1 a b"), batch(3, "d")], retention_ms=FAR),
     _cell("a last batch of tombstones ends empty", 2, [batch(0, "a=1 b=1")], [batch(2, "a b")]),
     _cell("empty batches", 1, [batch(0, "a=1"), Batch(base=1, last=4)], [batch(5, "a=2")], [Batch(base=6, last=7)]),
     _cell("all keyless", 1, [batch(0, "!=1"), batch(1, "!=2")], [batch(2, "!=3")], [batch(3, "!=4")]),

@@ -102,7 +102,7 @@ CELLS = [
     ),
     *(
         Cell(
-            f"nothing goes, v{magic}, {codec}",
+            f"no record is removed, v{magic}, {codec}",
             History(log([batch(0, "x=1 x=2"), batch(2, "a=1 b=1 c=1", magic=magic, codec=codec), END])),
             changes(0),
         )
@@ -190,14 +190,14 @@ CELLS = [
         drops(0, 1),
     ),
     mixed("v1 around v0, all stay (KAFKA-4298)", 1, (0,), goes=False),
-    mixed("v1 around v0, one goes", 1, (0,), goes=True),
+    mixed("v1 around v0, one is removed", 1, (0,), goes=True),
     mixed("v0 around v1, all stay", 0, (1,), goes=False),
-    mixed("v0 around v1, one goes", 0, (1,), goes=True),
+    mixed("v0 around v1, one is removed", 0, (1,), goes=True),
     mixed("v0 around v1 of times after all others", 0, (1,), goes=True, timestamp=T0 + 10_000),
     mixed("v1 around both", 1, (1, 0), goes=False),
-    mixed("v1 around both, the odd one goes", 1, (0, 1), goes=True),
+    mixed("v1 around both, the different one is removed", 1, (0, 1), goes=True),
     mixed("v1 with append time around v0", 1, (0,), goes=False, append_time=True),
-    mixed("v1 with append time around both, one goes", 1, (0, 1), goes=True, append_time=True),
+    mixed("v1 with append time around both, one is removed", 1, (0, 1), goes=True, append_time=True),
     Cell(
         "a wrapper at offset 0",
         History(log([raw(0, 0, encode_wrapper(0, inner([(0, b"a", b"1")], 1))), batch(1, "b=1 b=2")])),
@@ -235,11 +235,11 @@ CELLS = [
             ("modified one ms after the horizon", NOW - 10, NOW - 10 - RETENTION_MS + 1, False),
             ("modified at the horizon", NOW - 10, NOW - 10 - RETENTION_MS, True),
             ("modified long before", NOW - 10, T0, True),
-            ("the clean part is older than the segment", T0, NOW, False),
+            ("the clean section is older than the segment", T0, NOW, False),
         )
     ),
     Cell(
-        "nothing is clean, so tombstones stay (C-30)",
+        "no clean section, so tombstones stay (C-30)",
         History(
             (Segment(0, (batch(0, "a=1 a b", magic=1), batch(3, "b b"), END), last_modified_ms=5), Segment(901)),
             config=SHORT,
@@ -256,7 +256,7 @@ CELLS = [
     ),
     *(
         Cell(
-            f"a partial round: keyless ones beyond its end stay, v{magic}, {codec}",
+            f"a partial round: records without a key beyond its end stay, v{magic}, {codec}",
             History(
                 log([
                     batch(0, "a=1 a=2 b=1 c=1", magic=magic, codec=codec),

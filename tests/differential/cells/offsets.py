@@ -49,10 +49,10 @@ GAPS = [
         dropped(0, 5),
         [Batch((text(0, "a=1"), text(5, "b=1"), text(9, "a=2"))), batch(20, "b=2 c=1")],
     ),
-    once("room before the first and behind the last record", dropped(12), [BEHIND, batch(21, "a=2")]),
+    once("space before the first and after the last record", dropped(12), [BEHIND, batch(21, "a=2")]),
     once("the log begins far from 0", dropped(FAR, FAR + 1), [batch(FAR, "a=1 b=1 a=2")], [batch(FAR + 3, "b=2")]),
     once(
-        "the largest offsets there are",
+        "the largest possible offsets",
         dropped(LAST - 9),
         [batch(LAST - 9, "a=1 b=1 a=2", timestamp=T0)],
         [batch(LAST - 1, "c=1", timestamp=T0)],
@@ -233,7 +233,7 @@ SIZES = [
         index_interval_bytes="100",
     ),
     once(
-        "compact,delete: Kafka's cleaner does not care, ours keeps a segment's time span short (U-17)",
+        "compact,delete: Kafka's cleaner ignores it, cleanerd keeps a segment's time span short (U-17)",
         lambda rounds: bool(rounds[0].dropped()) and len(rounds[0].after.segments) == 2,
         *([batch(row * 2, f"k{row % 3}=1 x{row}=1", timestamp=T0 + row * 3_600_000)] for row in range(20)),
         cleanup_policy="compact,delete",

@@ -40,8 +40,8 @@ CELLS = [
         _early("inside a batch", keys, end, *DATA)
         for keys, end in ((2, 2), (3, 3), (4, 5), (5, 7), (6, 8), (7, 11), (8, 15))
     ),
-    _early("from a clean part, inside a batch", 2, 8, *DATA, first_dirty=6),
-    _early("from a clean part, past keyless records", 3, 13, *DATA, first_dirty=10),
+    _early("from a clean section, inside a batch", 2, 8, *DATA, first_dirty=6),
+    _early("from a clean section, past records without a key", 3, 13, *DATA, first_dirty=10),
     _steps("to the end", 2, 9, *DATA),
     _steps("to the end", 3, 5, *DATA),
     _steps("to the end", 5, 3, *DATA),

@@ -60,7 +60,7 @@ CELLS = [
         [sent(3, 8, "c=1")],
     ),
     _once(
-        "equal sequences again and again: it is the offset that counts (KAFKA-8335)",
+        "repeated equal sequences: the offset counts (KAFKA-8335)",
         lambda rounds: rounds[0].emptied() == {2} and rounds[0].gone() == {0},
         [sent(1, 0, "a=1 b=1"), sent(1, 2, "a=2 b=2", epoch=1), batch(4, "a=3 b=3")],
         [batch(6, "c=1")],
@@ -95,7 +95,7 @@ CELLS = [
         [batch(7, "c=1")],
     ),
     _once(
-        "an emptied batch of an earlier cleaning goes when the producer has written again",
+        "an emptied batch of an earlier cleaning is removed when the producer has written again",
         lambda rounds: 0 in rounds[0].gone(),
         [
             Batch(base=0, last=4, max_timestamp=T0 + 5, producer_id=1, producer_epoch=0, base_sequence=0),
@@ -126,7 +126,7 @@ CELLS = [
         [batch(4, "c=2")],
     ),
     _once(
-        "room behind the records: the last offset counts, not the last record's",
+        "space after the records: the last offset counts, not the last record's",
         emptied(0),
         [Batch(batch(0, "a=1 b=1").records, last=9, producer_id=1, producer_epoch=0, base_sequence=0)],
         [batch(10, "a=2 b=2")],
@@ -159,7 +159,7 @@ CELLS = [
         lambda rounds: rounds[0].emptied() == {0} and 0 in rounds[1].gone() and rounds[2].emptied() == {5},
     ),
     Cell(
-        "a transaction in the active segment: what is below it is cleaned",
+        "a transaction in the active segment: the log below it is cleaned",
         History(
             log(
                 [sent(1, 0, "a=1 b=1"), sent(2, 2, "a=2 b=2"), batch(4, "a=3 b=3")],
@@ -174,7 +174,7 @@ CELLS = [
         lambda rounds: rounds[0].emptied() == {2} and rounds[0].gone() == {0},
     ),
     Cell(
-        "a marker of a newer epoch in the active segment: the old epoch's last batch is let go",
+        "a marker of a newer epoch in the active segment: the old epoch's last batch is removed",
         History(
             log(
                 [sent(1, 0, "a=1 b=1"), batch(2, "a=2 b=2")],

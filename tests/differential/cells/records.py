@@ -88,12 +88,12 @@ CELLS = [
     _cell("timestamps from 0 to the largest", *_plain(0, FAR, 1, FAR - 1)),
     _cell("the largest first", *_plain(FAR, 0)),
     _cell(
-        "the largest timestamp goes",
+        "the largest timestamp is removed",
         *_plain(5, 6),
         reason=lambda rounds: rounds[0].after.batches[0].max_timestamp == 6,
     ),
     _cell(
-        "the largest timestamp goes, LogAppendTime",
+        "the largest timestamp is removed, LogAppendTime",
         *_plain(5, 6),
         append_time=T0 + 9,
         reason=lambda rounds: rounds[0].after.batches[0].max_timestamp == T0 + 9,

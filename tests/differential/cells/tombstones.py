@@ -76,7 +76,7 @@ CELLS = [
     _preset("horizon one ms ago", NOW - 1, goes=True),
     _preset("horizon 0", 0, goes=True),
     Cell(
-        "no retention: kept in the first pass all the same (C-47)",
+        "no retention: still kept in the first pass (C-47)",
         History(
             log([batch(0, "a=1 a b=1"), batch(3, "c=1")]),
             turns=(Turn(NOW), Turn(NOW, from_start=True)),
@@ -85,7 +85,7 @@ CELLS = [
         lambda rounds: 1 in rounds[0].offsets() and 1 in rounds[1].dropped(),
     ),
     Cell(
-        "retention for ever: no horizon, never gone (C-50)",
+        "infinite retention: no horizon, never removed (C-50)",
         History(
             log([batch(0, "a=1 a b=1"), batch(3, "c=1")]),
             turns=(Turn(NOW), Turn(2**62, from_start=True), Turn(FAR, from_start=True)),
@@ -105,7 +105,7 @@ CELLS = [
         ),
     ),
     Cell(
-        "a horizon stays through later rounds, and when its tombstones are gone (C-49)",
+        "a horizon stays through later rounds, and after its tombstones are removed (C-49)",
         History(
             log([batch(0, "a b c=1 d=1"), batch(4, "e=1")], [batch(5, "a=2 c=2")], [batch(7, "f=1")]),
             turns=(Turn(NOW, segments=2), Turn(NOW + 1), Turn(NOW + RETENTION_MS, from_start=True)),
@@ -119,7 +119,7 @@ CELLS = [
         ),
     ),
     Cell(
-        "a second tombstone in a batch with a horizon takes that horizon",
+        "a second tombstone in a batch with a horizon gets that horizon",
         History(
             log([batch(0, "a=1 b c", delete_horizon=NOW + 1), batch(3, "d=1 a=2")]),
             turns=(Turn(NOW), Turn(NOW + 1, from_start=True)),
@@ -136,7 +136,7 @@ CELLS = [
         lambda rounds: rounds[0].dropped() == {0, 1} and 0 in rounds[0].gone(),
     ),
     Cell(
-        "a tombstone takes the values of its key in the clean part",
+        "a tombstone removes the values of its key in the clean section",
         History(
             log([batch(0, "a=1 b=1"), batch(2, "a=2")], [batch(3, "a c=1")]),
             turns=(Turn(NOW, first_dirty_offset=3),),
@@ -144,7 +144,7 @@ CELLS = [
         lambda rounds: {0, 2} <= rounds[0].dropped() and rounds[0].horizons() == {3: NOW + DAY_MS},
     ),
     Cell(
-        "tombstones of the clean part expire although their keys are not dirty",
+        "tombstones of the clean section expire although their keys are not dirty",
         History(
             log([batch(0, "a b=1", delete_horizon=NOW)], [batch(2, "c=1")], [batch(3, "d=1")]),
             turns=(Turn(NOW, first_dirty_offset=2),),
@@ -152,7 +152,7 @@ CELLS = [
         lambda rounds: rounds[0].dropped() == {0},
     ),
     Cell(
-        "tombstones of the clean part that never got a horizon get one",
+        "tombstones of the clean section without a horizon get one",
         History(
             log([batch(0, "a b=1")], [batch(2, "c=1")], [batch(3, "d=1")]), turns=(Turn(NOW, first_dirty_offset=2),)
         ),

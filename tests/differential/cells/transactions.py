@@ -41,7 +41,7 @@ MARKERS = [
         turns=LATER,
     ),
     cell_of(
-        "the entry goes a round before its marker",
+        "the entry is removed a round before its marker",
         lambda rounds: (
             rounds[0].aborted() == [(1, 1, 2)]
             and not rounds[1].aborted()
@@ -54,7 +54,7 @@ MARKERS = [
         turns=AGAIN,
     ),
     cell_of(
-        "no retention: the marker goes in the round after",
+        "no retention: the marker is removed in the next round",
         lambda rounds: [2 in each.markers() for each in rounds] == [True, True, False, False],
         [batch(0, "a=1"), tx(1, 1, "a=2"), abort(1, 2)],
         [sent(1, 3, "b=1", sequence=1)],
@@ -68,7 +68,7 @@ MARKERS = [
         [batch(3, "c=1")],
     ),
     cell_of(
-        "an emptied marker of nobody",
+        "an emptied marker without a producer",
         lambda rounds: 1 in rounds[0].gone(),
         [batch(0, "a=1"), hollow(1, 1, control=True), batch(2, "b=1")],
         [batch(3, "c=1")],
@@ -96,7 +96,7 @@ MARKERS = [
         [batch(6, "c=1")],
     ),
     cell_of(
-        "markers alone, the last of the round",
+        "markers alone, the last ones of the round",
         lambda rounds: rounds[1].horizons() and rounds[3].gone() == set(),
         [tx(1, 0, "a=1"), abort(1, 1)],
         [commit(2, 2), abort(3, 3)],
