@@ -59,13 +59,13 @@ def test_a_listener_that_returns_the_received_bytes(tmp_path: Path, listening: A
     known: list[bytes] = []
 
     def with_the_sides_mixed_up(connection: socket.socket) -> None:
-        mine = secrets.token_bytes(32)
-        connection.sendall(mine + proof("client", server.came[-1][8:], mine))
+        number = secrets.token_bytes(32)
+        connection.sendall(number + proof("client", server.came[-1][8:], number))
 
     def with_a_proof_of_before(connection: socket.socket) -> None:
         if not known:
-            mine = secrets.token_bytes(32)
-            known.append(mine + proof("agent", server.came[-1][8:], mine))
+            number = secrets.token_bytes(32)
+            known.append(number + proof("agent", server.came[-1][8:], number))
         connection.sendall(known[0])
 
     server = listening(with_the_sides_mixed_up)
@@ -96,8 +96,8 @@ def test_an_agent_that_disconnects_after_its_proof(tmp_path: Path, listening: An
     """The connection is lost, as with a unix socket: whether a request was executed is unknown."""
 
     def hang_up(connection: socket.socket) -> None:
-        mine = secrets.token_bytes(32)
-        connection.sendall(mine + proof("agent", server.came[-1][8:], mine))
+        number = secrets.token_bytes(32)
+        connection.sendall(number + proof("agent", server.came[-1][8:], number))
         connection.recv(32)
         connection.shutdown(socket.SHUT_RDWR)
 

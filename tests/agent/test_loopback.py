@@ -155,12 +155,12 @@ def test_a_request_without_a_valid_proof_is_refused(live: Live) -> None:
         assert is_refused(one)
     key = bytes.fromhex(facts["secret"])
     with connected(facts["port"]) as one:
-        theirs = answer_to_hello(one, number)[:32]
-        good = proof("client", number, theirs, key)
+        agents_number = answer_to_hello(one, number)[:32]
+        good = proof("client", number, agents_number, key)
         one.sendall(good + INFO)
         assert b'"ok":true' in one.recv(100_000)
     with connected(facts["port"]) as one:
-        assert answer_to_hello(one, number)[:32] != theirs
+        assert answer_to_hello(one, number)[:32] != agents_number
         one.sendall(good + INFO)
         assert is_refused(one)
     with live.asking() as asking:
@@ -256,8 +256,8 @@ def test_a_deleted_or_replaced_announcement(live: Live) -> None:
             assert known.ask("info")["ready"] is True
             with connected(seen[-1]["port"]) as one:
                 number = secrets.token_bytes(32)
-                theirs = answer_to_hello(one, number)[:32]
-                one.sendall(proof("client", number, theirs, bytes.fromhex(seen[-2]["secret"])))
+                agents_number = answer_to_hello(one, number)[:32]
+                one.sendall(proof("client", number, agents_number, bytes.fromhex(seen[-2]["secret"])))
                 assert is_refused(one), "the secret of before"
         assert elsewhere.read_text() == "somebody's"
     assert not list(live.socket.parent.glob("*.new"))
@@ -319,8 +319,8 @@ def test_a_place_where_another_agent_answers(live: Live) -> None:
 
 
 def _prove(connection: socket.socket, listening: Listening) -> None:
-    mine = secrets.token_bytes(32)
-    connection.sendall(mine + proof("agent", listening.came[-1][8:], mine))
+    agents_number = secrets.token_bytes(32)
+    connection.sendall(agents_number + proof("agent", listening.came[-1][8:], agents_number))
 
 
 @pytest.mark.long

@@ -153,8 +153,8 @@ def test_swap_lock(broker_43: StartBroker, tmp_path: Path) -> None:
     for what, spans in (("the JVM's pauses", pauses), ("the machine's either", [*pauses, *stalls])):
         running = sorted((each.without(spans) / 1000 for each in held), reverse=True)
         print(f"the same without {what}: {', '.join(f'{ms:.2f}' for ms in running[:5])}")  # noqa: T201
-    stood = sorted((to - since for since, to in stalls), reverse=True)
-    print(f"a core stood still {len(stood)} times, {sum(stood) / 1e6:.2f} s in all; longest {stood[:5]} us")  # noqa: T201
+    stalled = sorted((to - since for since, to in stalls), reverse=True)
+    print(f"a core stood still {len(stalled)} times, {sum(stalled) / 1e6:.2f} s in all; longest {stalled[:5]} us")  # noqa: T201
     middle, most = (held[int(len(held) * part)].us / 1000 for part in (0.5, 0.05))
     print(f"held in the middle {middle:.2f} ms, by 95 of 100 at most {most:.2f} ms")  # noqa: T201
     print(f"held per source {per_source:.0f} us; in all {sum(each.us for each in held) / 1e6:.2f} s")  # noqa: T201

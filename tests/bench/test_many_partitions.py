@@ -37,8 +37,8 @@ def write_log_dirs(base: Path) -> list[Path]:
     names = [(f"{topic}-{number}", of) for topic, of in topics for number in range(PARTITIONS_A_TOPIC)]
     made = []
     for number in range(LOG_DIRS):
-        mine = {name: Partition({0: b""}, topic_id=of) for name, of in names[number::LOG_DIRS]}
-        made.append(with_directory_id(make_log_dir(base / f"disk{number}", mine), uuid.uuid4()))
+        partitions = {name: Partition({0: b""}, topic_id=of) for name, of in names[number::LOG_DIRS]}
+        made.append(with_directory_id(make_log_dir(base / f"disk{number}", partitions), uuid.uuid4()))
     return made
 
 

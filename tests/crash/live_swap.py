@@ -61,11 +61,11 @@ class LiveSwap:
 
     def log_files(self, swapped: Iterable[int]) -> dict[str, bytes]:
         """Segment files by name when the groups ``swapped`` are new and the others old."""
-        gone = {source for base in swapped for source in self.groups[base][1]}
+        removed = {source for base in swapped for source in self.groups[base][1]}
         files = {
             name: content
             for name, content in self.old.files.items()
-            if (place := parse_file_name(name)) is not None and place[1] in SOURCE_SUFFIXES and place[0] not in gone
+            if (place := parse_file_name(name)) is not None and place[1] in SOURCE_SUFFIXES and place[0] not in removed
         }
         return files | {
             final_name(base, kind): content for base in swapped for kind, content in self.outputs[base].items()

@@ -160,18 +160,18 @@ class Scenario:
             if (place := parse_file_name(name)) is not None and place[1] in SOURCE_SUFFIXES
         }
         for base in swapped:
-            gone = GROUPS[base][1]
-            files = {name: content for name, content in files.items() if parse_file_name(name)[0] not in gone}  # type: ignore[index]
+            removed = GROUPS[base][1]
+            files = {name: content for name, content in files.items() if parse_file_name(name)[0] not in removed}  # type: ignore[index]
             files |= {final_name(base, kind): content for kind, content in self.outputs[base].items()}
         return files
 
     def directory(self, swapped: Sequence[int]) -> dict[str, bytes]:
         """All files of the partition directory after cleanerd's swap: the snapshots of merged bases are removed too."""
-        gone = {source for base in swapped for source in GROUPS[base][1][1:]}
+        removed = {source for base in swapped for source in GROUPS[base][1][1:]}
         others = {
             name: content
             for name, content in self.old.files.items()
-            if (place := parse_file_name(name)) is None or (place[1] == SNAPSHOT_SUFFIX and place[0] not in gone)
+            if (place := parse_file_name(name)) is None or (place[1] == SNAPSHOT_SUFFIX and place[0] not in removed)
         }
         return {**others, **self.log_files(swapped)}
 

@@ -120,8 +120,8 @@ def move_checkpoints(log_dir: Path) -> None:
     for name in CHECKPOINTS:
         path = log_dir / name
         offsets = read_offset_checkpoint(path.read_bytes(), str(path))
-        here = [names.parse_topic_partition_dir(place.name) for place in log_dir.glob(f"{TOPIC}-*")]
-        path.write_bytes(write_offset_checkpoint(offsets | {each: END for each in here if each is not None}))
+        found = [names.parse_topic_partition_dir(place.name) for place in log_dir.glob(f"{TOPIC}-*")]
+        path.write_bytes(write_offset_checkpoint(offsets | {each: END for each in found if each is not None}))
 
 
 def consume(broker: Broker, isolation: str) -> dict[int, list[tuple[int, bytes]]]:

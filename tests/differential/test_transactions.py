@@ -94,9 +94,9 @@ def test_a_transaction_that_ends_a_group(judge_43: Judge, work: Path) -> None:
             states.append((1 in batches, marker is not None, marker is not None and marker.delete_horizon is not None))
         (loaded,) = judge_43.load([ToLoad(str(work / f"load-{row}" / str(NAME)), source=str(ours))], now_ms=now_ms)
         assert all(producer.txn_first_offset == NO_OFFSET for producer in loaded.producers)
-    gone, waits, there = (False, False, False), (False, True, True), (False, True, False)
-    assert found[theirs] == [there, waits, gone, gone, gone]
-    assert found[ours] == [(True, True, False), there, waits, gone, gone]
+    absent, waits, there = (False, False, False), (False, True, True), (False, True, False)
+    assert found[theirs] == [there, waits, absent, absent, absent]
+    assert found[ours] == [(True, True, False), there, waits, absent, absent]
     assert {r.offset for r in judge_43.dump(ours).records} == {r.offset for r in judge_43.dump(theirs).records}
 
 

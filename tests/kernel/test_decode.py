@@ -147,7 +147,7 @@ def test_control_type(data: bytes, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "record", "says"),
+    ("data", "record", "message"),
     [
         pytest.param(_control(b"\0\0\1"), 0, "control key is truncated", id="three bytes"),
         pytest.param(_control(None), 0, "control key is truncated", id="no key"),
@@ -156,11 +156,11 @@ def test_control_type(data: bytes, expected: int) -> None:
         pytest.param(_control(b"\0\0\0\1", codec=1), -1, "compressed control batch", id="compressed"),
     ],
 )
-def test_damaged_control_batches(data: bytes, record: int, says: str) -> None:
+def test_damaged_control_batches(data: bytes, record: int, message: str) -> None:
     """F-2.7, C-57: refused by both calls, at the right place, after a valid batch."""
     good = keyed_batch(0, [("a", "1")])
     for call in (_kernel.scan_headers, _kernel.decode_chunk):
-        with pytest.raises(_kernel.CorruptLogError, match=says) as raised:
+        with pytest.raises(_kernel.CorruptLogError, match=message) as raised:
             call(array(good + data), 100)
         assert (raised.value.position, raised.value.record) == (100 + len(good), record)
 

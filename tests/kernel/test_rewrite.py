@@ -134,7 +134,7 @@ def test_exactly_the_kept_records_are_written(data: bytes, convert: bool, draw: 
     for index, action in enumerate(actions):
         first, end = source.batches.first_record[index : index + 2].tolist()
         kept = keep[first_bit + first : first_bit + end]
-        all_or_none = {ACTION_COPY: [True]} | {gone: [False] for gone in (ACTION_DROP, *EMPTIED)}
+        all_or_none = {ACTION_COPY: [True]} | {action: [False] for action in (ACTION_DROP, *EMPTIED)}
         survives += all_or_none.get(action, []) * len(kept) or kept
     rows = np.flatnonzero(np.array(survives, bool))
     # Messages in a wrapper of another magic lose their timestamp, or get the wrapper's (KAFKA-4298).

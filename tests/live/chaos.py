@@ -319,9 +319,7 @@ class Chaos:
         for place in self.load.places:
             name = f"{place.topic}-{place.partition}"
             both = [rows(node, name) for node in self.nodes]
-            points = [
-                max(clean_points(node).get(name, 0), self.load.ledger.starts.get(place, 0)) for node in self.nodes
-            ]
+            points = [max(checkpoints(node).get(name, 0), self.load.ledger.starts.get(place, 0)) for node in self.nodes]
             one, two = ({at: row for at, row in each.items() if at >= max(points)} for each in both)
             assert one == two, name
             assert all(both[0][offset] == both[1][offset] for offset in both[0].keys() & both[1].keys())
@@ -330,7 +328,7 @@ class Chaos:
                 self.load.check_winners(place, whole, name)
 
 
-def clean_points(node: Broker) -> dict[str, int]:
+def checkpoints(node: Broker) -> dict[str, int]:
     """First dirty offset per partition, from the checkpoints of its log directories."""
     paths = [log_dir / "cleaner-offset-checkpoint" for log_dir in node.log_dirs]
     return {name: point for path in paths if path.exists() for name, point in read_checkpoint(path).items()}

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Records = list[tuple[int, bytes | None, bytes | None, int]]
 ISOLATION: Final = ("read_uncommitted", "read_committed")
 _SWAP_FILES: Final = (".swap", ".cleaned")
-_OURS: Final = (".tmp", ".damaged")
+_TEMPORARY: Final = (".tmp", ".damaged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def now_loaded(directory: Path) -> Segments:
     raise AssertionError(f"{directory} never stops changing")
 
 
-def clean_points(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
+def checkpoints(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
     """First dirty offsets by checkpoint and partition: Kafka's checkpoint and cleanerd's state files."""
     checkpoint = log_dir / CLEANER_CHECKPOINT
     found = [("Kafka's", name, at) for name, at in (read_checkpoint(checkpoint) if checkpoint.exists() else {}).items()]
@@ -96,7 +96,7 @@ def clean_points(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
 def too_high(log_dir: Path, state: Path, writers: Writers) -> list[str]:
     """Checkpoints that are too high: below one, each key is unique and no aborted record exists."""
     wrong: list[str] = []
-    points = clean_points(log_dir, state)
+    points = checkpoints(log_dir, state)
     loaded = {name: records(now_loaded(log_dir / name)) for name in {name for _, name, _ in points}}
     for whose, name, point in points:
         topic, _, partition = name.rpartition("-")
@@ -188,4 +188,9 @@ def leftovers(broker: Broker) -> list[str]:
 def left_behind(broker: Broker, state: Path) -> list[str]:
     """Files left by interrupted swaps, completed swaps and other work: none may remain at the end."""
     markers = [str(path) for path in (state / "in-progress").rglob("*") if path.is_file()]
-    return [*leftovers(broker), *names_ending(broker.log_dirs, ".deleted"), *markers, *names_ending([state], *_OURS)]
+    return [
+        *leftovers(broker),
+        *names_ending(broker.log_dirs, ".deleted"),
+        *markers,
+        *names_ending([state], *_TEMPORARY),
+    ]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
-OURS = {"cleaned", "unchanged", "skipped", "refused", "busy"}
+OUTCOMES = {"cleaned", "unchanged", "skipped", "refused", "busy"}
 """Busy: the daemon and a manual cleaning meet at a partition."""
 
 
@@ -116,13 +116,15 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     assert not [run.stderr for run in by_hand.runs if "report it" in run.stderr]
     assert [run.stderr for run in by_hand.runs if run.document is None] == []
     rounds = [each for run in by_hand.runs for each in run.document["partitions"]]
-    assert {each["outcome"] for each in rounds} <= OURS, [each for each in rounds if each["outcome"] not in OURS]
+    assert {each["outcome"] for each in rounds} <= OUTCOMES, [
+        each for each in rounds if each["outcome"] not in OUTCOMES
+    ]
     # -- every outcome is counted --------------------------------------------------------------------------------------
     history = Counter(each["result"]["outcome"] for each in view["history"])
     cleans = view["totals"]["cleans"]
-    theirs = broker.log_text().count("Beginning cleaning of log")
+    passes = broker.log_text().count("Beginning cleaning of log")
     moved_on = message.count("event=cleaning_not_done")
-    assert set(cleans) <= OURS
+    assert set(cleans) <= OUTCOMES
     if len(view["history"]) < 200:
         counted = history["cleaned"], history["skipped"] + history["refused"] + history["busy"]
         assert counted == (cleans.get("cleaned", 0), moved_on), (history, cleans, moved_on)
@@ -135,7 +137,7 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
         "daemon": cleans,
         "history": dict(history),
         "moved on": moved_on,
-        "passes of the broker's cleaner": theirs,
+        "passes of the broker's cleaner": passes,
         "swaps": view["totals"]["swaps"],
         "refused swaps": view["totals"]["refused_swaps"],
         "by hand": dict(Counter(each["outcome"] for each in rounds)),

@@ -93,7 +93,7 @@ class Committed:
         with self._lock:
             return {number: set(self.possible.get((group, number), {None})) for number in range(PARTITIONS)}
 
-    def take_back(self, group: str, before: dict[int, set[Offset]]) -> None:
+    def restore(self, group: str, before: dict[int, set[Offset]]) -> None:
         """The transaction was aborted: restore the previous offsets."""
         with self._lock:
             self.acknowledged += 1
@@ -127,7 +127,7 @@ class Traffic:
     ids: set[str] = field(default_factory=set)
 
     def __enter__(self) -> Self:
-        self._stop, self._mine = threading.Event(), threading.local()
+        self._stop, self._local = threading.Event(), threading.local()
         jobs: list[Callable[[], None]] = [self._by_admin, self._delete_groups]
         jobs += [lambda kind=kind: self._subscribed(kind) for kind in ("classic", "consumer")]  # type: ignore[misc]
         jobs += [lambda number=number: self._in_transactions(number) for number in range(WRITERS)]  # type: ignore[misc]
@@ -143,7 +143,7 @@ class Traffic:
             assert not thread.is_alive()
 
     def _guarded(self, job: Callable[[], None]) -> None:
-        self._mine.admin = self._client()
+        self._local.admin = self._client()
         try:
             job()
         except Exception as error:  # noqa: BLE001 - it must be seen in the test, not in a thread
@@ -160,14 +160,14 @@ class Traffic:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                ask(self._mine.admin)
+                ask(self._local.admin)
             except KafkaException as error:
                 if error.args[0].name() in done:
                     return
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
-                self._mine.admin = self._client()
+                self._local.admin = self._client()
             else:
                 return
 
@@ -262,7 +262,7 @@ class Traffic:
                 continue
             self.ended[aborted] += 1
             if aborted:
-                self.committed.take_back(group, before)
+                self.committed.restore(group, before)
             else:
                 self.committed.settle(group, offsets)
         consumer.close()

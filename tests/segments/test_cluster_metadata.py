@@ -334,8 +334,8 @@ def test_newer_record_version(directory: Path) -> None:
 
 def test_unregistered_broker_and_odd_names(directory: Path) -> None:
     """A broker's registration is removed with it; a broker resource without a numeric name is ignored."""
-    gone = metadata(1, struct.pack(">iq", 7, 1))
-    (directory / LOG).write_bytes(metadata_batch(0, gone, config(4, "x", "log.cleaner.threads", "2")))
+    removal = metadata(1, struct.pack(">iq", 7, 1))
+    (directory / LOG).write_bytes(metadata_batch(0, removal, config(4, "x", "log.cleaner.threads", "2")))
     found = read(directory)
     assert (found.brokers, found.broker_configs) == ({}, {})
 

@@ -119,12 +119,12 @@ def test_a_missing_log_directory(tmp_path: Path) -> None:
     """The error names the wrong directory argument."""
     (tmp_path / "file").write_text("")
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: DATA})})
-    for wrong, says in (
+    for wrong, message in (
         (tmp_path / "nowhere", "does not exist"),
         (tmp_path / "file", "not a directory"),
         (path / "orders-0", "meta.properties"),
     ):
-        with pytest.raises(ConfigError, match=says) as raised:
+        with pytest.raises(ConfigError, match=message) as raised:
             read_log_dir(wrong)
         assert raised.value.where == str(wrong)
 

@@ -58,9 +58,9 @@ def test_a_small_log_is_not_queried(tmp_path: Path) -> None:
 
 
 def test_removed_or_changed_files_are_ignored(tmp_path: Path) -> None:
-    gone, other = segment(tmp_path, 0), segment(tmp_path, 5)
+    removed, other = segment(tmp_path, 0), segment(tmp_path, 5)
     (tmp_path / f"{0:020d}.log").unlink()
     (tmp_path / f"{5:020d}.log").rename(tmp_path / "kept")
     segment(tmp_path, 5)
-    drop(tmp_path, [gone, other])
-    assert cold_segments(tmp_path, [gone]) == []
+    drop(tmp_path, [removed, other])
+    assert cold_segments(tmp_path, [removed]) == []

@@ -208,7 +208,7 @@ def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "message"),
     [
         pytest.param(lambda _old: b"", "too short", id="0 bytes"),
         pytest.param(lambda old: old[:-1], "CRC", id="cut"),
@@ -216,7 +216,7 @@ def test_marker_and_data_in_one_chunk(tmp_path: Path) -> None:
         pytest.param(lambda old: b"\x00\x09" + old[2:], "version 9", id="version"),
     ],
 )
-def test_damaged_snapshot(tmp_path: Path, damage: object, says: str) -> None:
+def test_damaged_snapshot(tmp_path: Path, damage: object, message: str) -> None:
     """F-10: a damaged snapshot is skipped for the next older one, and reported."""
     path = tmp_path / "logs" / "orders-0" / f"{2:020d}.snapshot"
     snapshots = {1: [Producer(7, 0, NOW)], 2: [Producer(8, 1, NOW)]}
@@ -228,7 +228,7 @@ def test_damaged_snapshot(tmp_path: Path, damage: object, says: str) -> None:
     assert (found.last_data_offsets, found.snapshot_offset) == ((0, 1, 2), 1)
     assert len(found.damaged_snapshots) == 1
     assert str(path) in found.damaged_snapshots[0]
-    assert says in found.damaged_snapshots[0]
+    assert message in found.damaged_snapshots[0]
 
 
 def test_unreadable_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,11 +98,11 @@ CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "says"), CHANGES.values(), ids=CHANGES)
-def test_a_sealed_segment_that_changed(log: PartitionLog, change: Callable[[Path], None], says: str) -> None:
+@pytest.mark.parametrize(("change", "message"), CHANGES.values(), ids=CHANGES)
+def test_a_sealed_segment_that_changed(log: PartitionLog, change: Callable[[Path], None], message: str) -> None:
     """D-06: reported as an ordinary outcome (a stale plan), before a byte of the other file is used."""
     change(file_of(log, 0))
-    with pytest.raises(SegmentChangedError, match=says) as caught:
+    with pytest.raises(SegmentChangedError, match=message) as caught:
         offsets(log, 0)
     assert isinstance(caught.value, StalePlanError)
     assert caught.value.where == str(file_of(log, 0))

@@ -258,8 +258,8 @@ def test_every_class_is_in_the_table() -> None:
     def below(kind: type[CleanerdError]) -> set[type[CleanerdError]]:
         return {kind}.union(*(below(each) for each in kind.__subclasses__()))
 
-    ours = {kind.__name__ for kind in below(CleanerdError) if kind.__module__ == errors.__name__}
-    assert {named.partition(" ")[0] for named in TABLE} == ours - {"ReportedError"}  # this one may have any cause
+    classes = {kind.__name__ for kind in below(CleanerdError) if kind.__module__ == errors.__name__}
+    assert {named.partition(" ")[0] for named in TABLE} == classes - {"ReportedError"}  # this one may have any cause
 
 
 @pytest.mark.parametrize("cause", Cause)

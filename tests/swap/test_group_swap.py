@@ -110,7 +110,7 @@ def test_the_snapshot_of_the_first_source_and_the_newest_one_stay(partition: Sta
 def test_the_lock_is_checked_before_the_commit_point(partition: StagedPartition) -> None:
     """S-33: after the lock is lost, no file is renamed to .swap, and cleanerd removes nothing from the broker's log."""
 
-    class Gone:
+    class LostLock:
         def check(self) -> None:
             raise LogDirBusyError("gone")
 
@@ -118,7 +118,7 @@ def test_the_lock_is_checked_before_the_commit_point(partition: StagedPartition)
     with FailingFiles(partition.path) as files:
         found = source_files(files, group)
         with pytest.raises(LogDirBusyError):
-            swap_group(files, PLAN, group, Journal(files, PLAN), Gone(), source_files=found)
+            swap_group(files, PLAN, group, Journal(files, PLAN), LostLock(), source_files=found)
         assert short(files.done[-1]) == "fsync_directory .kstage"
     names = contents(partition.path)
     assert not [name for name in names if name.endswith((".swap", ".deleted"))]

@@ -50,8 +50,8 @@ class LogWithUndo:
             locked = self._locked(lock)
             options = CleaningOptions(NOW, force=True, from_start=True)
             result = clean_partition(locked, TopicPartition("orders", 0), config(**topic), options, Silent())
-        self.gone = result.removed.tombstone
-        assert self.gone, result.reason
+        self.removed_count = result.removed.tombstone
+        assert self.removed_count, result.reason
 
     def _locked(self, lock: LogDirLock) -> LockedDir:
         return LockedDir(
@@ -84,17 +84,17 @@ class LogWithUndo:
 )
 def test_an_undo_that_hides_a_later_record_is_refused(tmp_path: Path, topic: dict[str, Any], dead: Record) -> None:
     """S-52: undo refuses before it restores a file. Otherwise the next cleaning would lose the record."""
-    world = LogWithUndo(tmp_path, topic, [dead])
-    world.write(rec("other", 1), rec("k", 5))
-    before = offsets(world.path / NAME, 100)
-    result = world.undo()
+    log = LogWithUndo(tmp_path, topic, [dead])
+    log.write(rec("other", 1), rec("k", 5))
+    before = offsets(log.path / NAME, 100)
+    result = log.undo()
     assert result.outcome == "refused"
     assert isinstance(result.error, RefusedError)
     assert "hide 1 record written since, the first at offset 3" in result.reason
     assert "--hide-later" in str(result.error)
-    assert offsets(world.path / NAME, 100) == before
-    assert world.undo(hide_later=True).outcome == "undone"
-    assert offsets(world.path / NAME, 100) == [0, *before]
+    assert offsets(log.path / NAME, 100) == before
+    assert log.undo(hide_later=True).outcome == "undone"
+    assert offsets(log.path / NAME, 100) == [0, *before]
 
 
 def test_an_undo_that_hides_no_record_is_done(tmp_path: Path) -> None:
@@ -104,21 +104,21 @@ def test_an_undo_that_hides_no_record_is_done(tmp_path: Path) -> None:
     ):
         root = tmp_path / str(number)
         root.mkdir()
-        world = LogWithUndo(root, BY_VERSION, [rec("k", 10, value=None)])
-        world.write(*later)
-        assert world.undo().outcome == "undone", number
+        log = LogWithUndo(root, BY_VERSION, [rec("k", 10, value=None)])
+        log.write(*later)
+        assert log.undo().outcome == "undone", number
 
 
 def test_by_offset_later_records_always_win(tmp_path: Path) -> None:
     """S-52: without versions, undo hides no record."""
-    world = LogWithUndo(tmp_path, {"segment_bytes": 150}, [rec("k", 10, value=None)])
-    world.write(rec("k", 5))
-    assert world.undo().outcome == "undone"
+    log = LogWithUndo(tmp_path, {"segment_bytes": 150}, [rec("k", 10, value=None)])
+    log.write(rec("k", 5))
+    assert log.undo().outcome == "undone"
 
 
 def test_keys_that_do_not_fit_the_map_are_read_in_shards(tmp_path: Path) -> None:
     """S-52: in whichever shard its key is. Records that a tombstone in the log hides already do not count."""
-    world = LogWithUndo(tmp_path, BY_VERSION, [rec(f"k{n}", 10, value=None) for n in range(MANY)], load=0.001)
-    world.write(*(rec(f"k{n}", 5) for n in range(MANY)))
-    assert 100 < world.gone < MANY, "some stayed, as their keys did not fit the cleaning's map"
-    assert f"hide {world.gone} records written since" in world.undo().reason
+    log = LogWithUndo(tmp_path, BY_VERSION, [rec(f"k{n}", 10, value=None) for n in range(MANY)], load=0.001)
+    log.write(*(rec(f"k{n}", 5) for n in range(MANY)))
+    assert 100 < log.removed_count < MANY, "some stayed, as their keys did not fit the cleaning's map"
+    assert f"hide {log.removed_count} records written since" in log.undo().reason

@@ -331,8 +331,8 @@ def test_replaced_before_the_clock_was_set_back() -> None:
 def test_an_active_producers_last_batch(root: Path, producers: list[list[Any]], stays: bool) -> None:
     """R192-1: a producer that the broker still has keeps its batch, even if cleanerd would treat it as expired."""
     record = Record(key=b"a", value=b"1", timestamp=NOW - 5000)
-    mine = encode_batch([record, record], base_offset=0, producer_id=7, producer_epoch=0, base_sequence=0)
-    partition = Partition({0: mine + batch(2, ("b", "1")), 3: batch(3, ("a", "2"), ("b", "2")), 5: b""})
+    idempotent = encode_batch([record, record], base_offset=0, producer_id=7, producer_epoch=0, base_sequence=0)
+    partition = Partition({0: idempotent + batch(2, ("b", "1")), 3: batch(3, ("a", "2"), ("b", "2")), 5: b""})
     with running(root, partition) as agent:
         agent.producers = producers
         assert clean_beside(agent, with_resources=resources(expiration_ms=1)).outcome == "cleaned"

@@ -191,10 +191,15 @@ def test_live_staging_leaves_no_plan_behind(root: Path, monkeypatch: pytest.Monk
             staged = root / NAME / STAGING / request["plan"]
             found.append({each.name for each in staged.iterdir()})
             left.append(listed.count(STAGING))
-            mine = [each for each in flushed if each.startswith(str(staged))]
+            staged_flushes = [each for each in flushed if each.startswith(str(staged))]
             outputs = {str(each) for each in staged.iterdir() if each.name != MANIFEST}
-            once = len(mine) == len(set(mine))
-            seen.append(outputs <= set(mine) and str(staged / MANIFEST) not in mine and once and not waiting.exists())
+            once = len(staged_flushes) == len(set(staged_flushes))
+            seen.append(
+                outputs <= set(staged_flushes)
+                and str(staged / MANIFEST) not in staged_flushes
+                and once
+                and not waiting.exists()
+            )
             return None
 
         agent.fail("swap", *[at_the_swap] * 9)

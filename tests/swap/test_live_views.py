@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 BY_VERSION: Final = config(**BY_HEADER, segment_bytes=1000, delete_retention_ms=500)
-GONE: Final = encode_batch([rec("k", 9, value=None), rec("a", 1)], base_offset=10, delete_horizon=NOW)
+EXPIRED: Final = encode_batch([rec("k", 9, value=None), rec("a", 1)], base_offset=10, delete_horizon=NOW)
 
 
 def log(**facts: int) -> Partition:
     """An older record of k is below the tombstone, in a segment that stays; the log starts above it."""
     first = batches(rec("k", 1), rec("b", 1), rec("c", 1), first=0)
-    return Partition({0: first, 10: GONE, 12: batches(rec("z", 1), first=12)}, **facts)  # type: ignore[arg-type]
+    return Partition({0: first, 10: EXPIRED, 12: batches(rec("z", 1), first=12)}, **facts)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("checkpointed", "goes"),
+    ("checkpointed", "removed"),
     [
         pytest.param(None, False, id="not written down yet"),
         pytest.param(0, False, id="written down before"),
         pytest.param(1, True, id="written down"),
     ],
 )
-def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | None, goes: bool) -> None:
+def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | None, removed: bool) -> None:
     """U-1, U-2: DeleteRecords moved the log start, which the broker writes to its checkpoint only once a minute.
 
     If it is killed within this minute, the record of k is back, and without the tombstone no record would delete it.
@@ -45,17 +45,17 @@ def test_a_log_start_that_a_crash_forgets(tmp_path: Path, checkpointed: int | No
         agent.facts["log_start"] = 1
         result = clean_beside(agent, force(now_ms=NOW), BY_VERSION)
         assert result.error is None, result.reason
-        assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if goes else (0, 1))
-        assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not goes
+        assert (result.removed.tombstone, result.tombstones_waiting) == ((1, 0) if removed else (0, 1))
+        assert (10 in [offset for offset, *_ in content(tmp_path / "logs")]) is not removed
         # no writes happen; the tombstone goes nevertheless once the broker has written the log start
-        assert result.next_purge_ms == (None if goes else NOW + 120_000)
+        assert result.next_purge_ms == (None if removed else NOW + 120_000)
 
 
 def test_a_deleted_record_does_not_delay_its_tombstone(tmp_path: Path) -> None:
     """R534-6: the tombstone of k waits for the visible record, whatever was deleted just now."""
     first = batches(rec("x", 1), rec("b", 1), rec("c", 1), first=0)
     late = batches(rec("k", 1), rec("z", 1), first=12)
-    with running(tmp_path / "logs", Partition({0: first, 10: GONE, 12: late})) as agent:
+    with running(tmp_path / "logs", Partition({0: first, 10: EXPIRED, 12: late})) as agent:
         agent.facts["log_start"] = 1
         result = clean_beside(agent, force(now_ms=NOW), BY_VERSION)
         assert (result.error, result.tombstones_waiting, result.next_purge_ms) == (None, 1, None)
@@ -85,7 +85,7 @@ def test_a_log_start_that_a_crash_forgot(tmp_path: Path, then: str, *, killed: b
 
 def test_reading_stops_at_the_brokers_end(tmp_path: Path) -> None:
     """F-1, U-1: after the end follow preallocated space, or half of a batch that the broker is writing."""
-    with running(tmp_path / "logs", Partition({0: GONE, 12: batches(rec("z", 1), first=12)})) as agent:
+    with running(tmp_path / "logs", Partition({0: EXPIRED, 12: batches(rec("z", 1), first=12)})) as agent:
         active = tmp_path / "logs" / NAME / f"{12:020d}.log"
         size = active.stat().st_size
         held = agent.do_log({"topic": "orders", "partition": 0})["segments"]
@@ -118,8 +118,8 @@ def test_two_epochs_of_a_producer(tmp_path: Path) -> None:
 
 def test_both_views_of_the_producers() -> None:
     """R192-1: a batch that either view needs stays."""
-    ours = LastRecords.of(data_offsets={40}, marker_epochs={(1, 6), (4, 2)})
-    both = ours.also([(1, None, 7), (2, 50, 0), (3, None, 1)])
+    directory = LastRecords.of(data_offsets={40}, marker_epochs={(1, 6), (4, 2)})
+    both = directory.also([(1, None, 7), (2, 50, 0), (3, None, 1)])
     assert both.data_offsets.tolist() == [40, 50]
     pairs = list(zip(both.marker_producers.tolist(), both.marker_epochs.tolist(), strict=True))
     assert pairs == [(1, 6), (1, 7), (3, 1), (4, 2)]

@@ -213,7 +213,7 @@ def test_from_start_of_a_part(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (CleaningOptions(now_ms=NOW, force=True, first_dirty_offset=9), "--first-dirty 9"),
         (
@@ -222,13 +222,13 @@ def test_from_start_of_a_part(root: Path) -> None:
         ),
     ],
 )
-def test_out_of_range(root: Path, options: CleaningOptions, says: str) -> None:
+def test_out_of_range(root: Path, options: CleaningOptions, message: str) -> None:
     """Refused with the numbers; the log is unchanged."""
     make_log_dir(root, {NAME: two_groups()})
     before = tree(root)
     result = clean(root, options, TOPIC)
     assert isinstance(result.error, RefusedError)
-    assert says in result.reason
+    assert message in result.reason
     assert tree(root) == before
 
 

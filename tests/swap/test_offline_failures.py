@@ -140,11 +140,11 @@ def test_lock_lost(root: Path) -> None:
     make_log_dir(root, {NAME: two_groups()})
     old = logical(root)
 
-    class Gone(LogDirLock):
+    class LostLock(LogDirLock):
         def check(self) -> None:
             raise LogDirBusyError("was removed", where="x")
 
-    result = clean(root, force(), TOPIC, lock_type=Gone)
+    result = clean(root, force(), TOPIC, lock_type=LostLock)
     assert isinstance(result.error, LogDirBusyError)
     assert logical(root) == old
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {}
@@ -288,13 +288,13 @@ def test_a_foreign_unfinished_swap(root: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"clean_shutdown": False}, "not stopped cleanly"),
         ({"high_watermarks": False}, "replication-offset-checkpoint is missing"),
     ],
 )
-def test_skipped(root: Path, change: dict[str, bool], says: str) -> None:
+def test_skipped(root: Path, change: dict[str, bool], message: str) -> None:
     """S-27, C-86: skipped with the reason, no file touched."""
     make_log_dir(root, {NAME: two_groups()}, clean_shutdown=change.get("clean_shutdown", True))
     if "high_watermarks" in change:
@@ -302,7 +302,7 @@ def test_skipped(root: Path, change: dict[str, bool], says: str) -> None:
     before = tree(root)
     result = clean(root, force(), TOPIC)
     assert (result.outcome, result.error) == ("skipped", None)
-    assert says in result.reason
+    assert message in result.reason
     assert tree(root) == before
 
 

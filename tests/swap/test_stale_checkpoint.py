@@ -119,13 +119,13 @@ def test_a_rejected_checkpoint_entry_is_lowered(root: Path) -> None:
 def test_a_checkpoint_raised_during_the_cleaning_stays(root: Path) -> None:
     """U-10: it went further than this cleaning while the cleaning was in progress."""
 
-    def goes_on(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
+    def raise_checkpoint(agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         write_checkpoint(agent.log_dir / CLEANER_CHECKPOINT, {NAME: 11})
         return None
 
     with running(root, three_groups()) as agent:
         follow(root, 9)
-        agent.fail("swap", goes_on)
+        agent.fail("swap", raise_checkpoint)
         assert clean_beside(agent).end_offset == 8
         assert (agent.requested("checkpoint"), read_checkpoint(root / CLEANER_CHECKPOINT)) == ([], {NAME: 11})
 

@@ -99,9 +99,9 @@ def test_up_and_down_again(old: Tree, new: Release, tmp_path: Path) -> None:
     scanned = run(old, tmp_path, "plan", *COMPACT)
     assert scanned.code == 0
     assert state_of(tmp_path) == second, "a command that only reads does not remove it"
-    back = run(old, tmp_path, "clean", "--from-start", *COMPACT)
-    assert (back.code, outcomes(back)) == (0, ["unchanged"]), back.err
-    assert NEWER in back.err
+    downgraded = run(old, tmp_path, "clean", "--from-start", *COMPACT)
+    assert (downgraded.code, outcomes(downgraded)) == (0, ["unchanged"]), downgraded.err
+    assert NEWER in downgraded.err
     assert state_of(tmp_path)["format"] == 1
     assert keys(path / "orders-0") == CLEANED
 

@@ -136,9 +136,9 @@ def test_a_log_truncated_below_its_checkpoint(root: Path) -> None:
     The log was clean up to 7, in the middle of a segment, which an earlier cleaning reached with a small offset map. A
     tombstone that came there since must not count as clean: the records that it deletes would stay and outlive it.
     """
-    gone = encode_batch([Record(b"gone", None, NOW - 9000)], base_offset=0, delete_horizon=NOW - 5000)
+    tombstone_batch = encode_batch([Record(b"gone", None, NOW - 9000)], base_offset=0, delete_horizon=NOW - 5000)
     clean_part = batch(5, ("b", "1")) + batch(6, ("c", "1")) + batch(7, ("d", "1"))
-    logs = {0: gone + batch(1, ("k", "1")), 2: batch(2, ("a", "1")), 5: clean_part, 9: b""}
+    logs = {0: tombstone_batch + batch(1, ("k", "1")), 2: batch(2, ("a", "1")), 5: clean_part, 9: b""}
     # the high watermark excludes the rest; a tombstone to remove makes the cleaning worthwhile
     partition = Partition(logs, high_watermark=5)
     path = make_log_dir(root / "logs", {NAME: partition})

@@ -62,11 +62,11 @@ def cut_power(rng: random.Random, log: RandomLog, path: Path) -> Cut:
 def tear_alike(full: Path, torn: Path, path: Path) -> None:
     """Remove from ``path``, a copy of ``full``, everything that ``torn`` has lost."""
     for file in sorted(full.iterdir()):
-        lost, here = torn / file.name, path / file.name
+        lost, kept = torn / file.name, path / file.name
         if not lost.exists():
-            here.unlink(missing_ok=True)
+            kept.unlink(missing_ok=True)
         elif lost.read_bytes() != file.read_bytes():
-            here.write_bytes(lost.read_bytes())
+            kept.write_bytes(lost.read_bytes())
 
 
 def _tear_first(rng: random.Random, path: Path, base: int, point: int, *, recovering: bool) -> None:

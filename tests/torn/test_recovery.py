@@ -76,10 +76,10 @@ class Torn:
 
     def good_survives(self, path: Path, *, again: bool = False) -> None:
         """``ended``: the view of readers after open transactions were aborted, too."""
-        kafka, ours = self.recovered("kafka"), self.recovered(path.name, again=again)
+        kafka, cleaned = self.recovered("kafka"), self.recovered(path.name, again=again)
         for view in ("committed", "ended"):
-            assert _values(kafka[view]) == _values(ours[view]), view
-        assert _values(ours["ended"])["k"] == GOOD
+            assert _values(kafka[view]) == _values(cleaned[view]), view
+        assert _values(cleaned["ended"])["k"] == GOOD
 
 
 def _values(records: list[list[str]]) -> dict[str, str]:
@@ -189,6 +189,6 @@ def test_indexes_that_the_broker_rebuilds(judge_43: Judge, work: Path, how: str,
     made.copy("kafka")
     result = ways.clean(made.copy("cleaned"), ways.config_of("offset"), NOW_MS)
     assert result.outcome == "cleaned", result
-    kafka, ours = (made.recovered(name, again=stopped) for name in ("kafka", "cleaned"))
-    assert _values(kafka["committed"]) == _values(ours["committed"])
-    assert _values(ours["committed"])["k"] == GOOD
+    kafka, cleaned = (made.recovered(name, again=stopped) for name in ("kafka", "cleaned"))
+    assert _values(kafka["committed"]) == _values(cleaned["committed"])
+    assert _values(cleaned["committed"])["k"] == GOOD

@@ -35,7 +35,7 @@ from tests.live.proxy import Proxy
 from tests.live.rounds import with_agent
 from tests.support.patience import PATIENCE_SECONDS
 from tests.swap.live_round import QUICK
-from tests.torture.calls_bench import Done, forked, wrong_words
+from tests.torture.calls_bench import Done, forked, wrong_output
 from tests.torture.seen import Seen, state_of
 from tests.torture.shim import CLASSES, Fault, Struck, Switch
 
@@ -117,7 +117,7 @@ class Victim:
         seen = Seen(state_of(self.directory), end)
         self._stage.proxy.before_swap = seen.note
         self._stage.switch.arm(self.directory, fault, call)
-        done = forked(self._stage.work / "words", self._clean)
+        done = forked(self._stage.work / "output", self._clean)
         deadline = time.monotonic() + _DELETED_SECONDS
         while list(self.directory.glob("*.deleted")) and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -135,27 +135,27 @@ class Victim:
             "cleanerd.disk.reserve": 0,
             "cleanerd.agent.socket": self._stage.proxy.path,
         }
-        words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+        arguments = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         command = ["clean", "--live", "--yes", "--force", "--partition", self.directory.name]
-        return Done(run([*command, str(self.topic.log_dir), *words]), "", [])
+        return Done(run([*command, str(self.topic.log_dir), *arguments]), "", [])
 
     def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:
         """Clean with this fault, then make all checks that are possible before a restart, if it needs one."""
         seen, done, _ = self.round(fault, call)
-        wrong = [*self._log(seen, done), *self._half_way(seen, done), *self._words(fault, done)]
+        wrong = [*self._log(seen, done), *self._half_way(seen, done), *self._wrong_output(fault, done)]
         if self.is_offline():
             return done, wrong
         if not self.is_in_doubt():
             return done, wrong + self._descriptors()
-        words = done.words if RESTART in done.words else self.round()[1].words
-        if RESTART not in words:
-            wrong.append(f"the message does not ask for a restart of the broker: {_listing(self.directory)}: {words}")
+        output = done.output if RESTART in done.output else self.round()[1].output
+        if RESTART not in output:
+            wrong.append(f"the message does not ask for a restart of the broker: {_listing(self.directory)}: {output}")
         return done, wrong
 
     def clean_again(self) -> list[str]:
         """Clean once more without a fault."""
         seen, done, _ = self.round()
-        wrong = [] if done.code == 0 else [f"the next cleaning fails with exit code {done.code}: {done.words}"]
+        wrong = [] if done.code == 0 else [f"the next cleaning fails with exit code {done.code}: {done.output}"]
         return [*wrong, *self._log(seen, done), *self._descriptors()]
 
     def _log(self, seen: Seen, done: Done) -> list[str]:
@@ -166,26 +166,26 @@ class Victim:
         if verdict.problem is not None:
             return [f"for Kafka's loader: {verdict.problem[:300]}: {_listing(self.directory)}"]
         if done.code == 0 and not seen.groups:
-            return [f"nothing was swapped: {done.words}"]
+            return [f"nothing was swapped: {done.output}"]
         if done.code == 0 and verdict.swapped != swap.bases:
-            return [f"exit code 0, and {verdict.swapped} of {swap.bases} are swapped: {done.words}"]
+            return [f"exit code 0, and {verdict.swapped} of {swap.bases} are swapped: {done.output}"]
         return []
 
     def _half_way(self, seen: Seen, done: Done) -> list[str]:
         """A-24: the directory is offline exactly if the new segment and a source exist side by side."""
         if not seen.is_mixed(self.directory):
-            return [f"taken offline, and no swap stopped half-way: {done.words}"] if _FOR_HALF in done.words else []
+            return [f"taken offline, and no swap stopped half-way: {done.output}"] if _FOR_HALF in done.output else []
         deadline = time.monotonic() + _GIVING_UP_SECONDS
         while not self.is_offline():
             if time.monotonic() > deadline:
-                return [f"the broker runs although a swap stopped half-way: {_listing(self.directory)}: {done.words}"]
+                return [f"the broker runs although a swap stopped half-way: {_listing(self.directory)}: {done.output}"]
             time.sleep(0.1)
         return []
 
-    def _words(self, fault: Fault, done: Done) -> list[str]:
+    def _wrong_output(self, fault: Fault, done: Done) -> list[str]:
         """If the broker took the log directory offline, its log has the reason; cleanerd must report that state."""
-        reported = "no_log" in done.words or _FOR_ANOTHER in done.words
-        return [] if reported and self.is_offline() else wrong_words(fault, done, self.directory.name)
+        reported = "no_log" in done.output or _FOR_ANOTHER in done.output
+        return [] if reported and self.is_offline() else wrong_output(fault, done, self.directory.name)
 
     def _descriptors(self) -> list[str]:
         """Files without a name, or with a temporary name of a swap, that the broker's JVM has open.
@@ -250,7 +250,7 @@ class BrokerBench:
             for each in self._victims:
                 seen, done, _ = each.round()
                 if done.code != 0 or not seen.groups:
-                    raise AssertionError(f"{len(seen.groups)} groups, exit code {done.code}: {done.words}")
+                    raise AssertionError(f"{len(seen.groups)} groups, exit code {done.code}: {done.output}")
 
     @property
     def size(self) -> int:
@@ -287,7 +287,7 @@ class BrokerBench:
         self._write([victim])
         _, done, struck = victim.round()
         if done.code != 0:
-            raise AssertionError(f"exit code {done.code}: {done.words}")
+            raise AssertionError(f"exit code {done.code}: {done.output}")
         return {name: calls for name, calls in struck.by_class.items() if name in COUNTED.classes}
 
     def fail(self, fault: Fault, call: int) -> tuple[Done, list[str]]:

@@ -83,8 +83,8 @@ def play_all(path: Path, releases: Sequence[str], faults: Sequence[str], judge: 
     if not record.calls:
         calls = {}
         for release in releases:
-            with broker_bench(release, judge) as here:
-                calls[release] = here.count()
+            with broker_bench(release, judge) as running:
+                calls[release] = running.count()
         record.begin(calls)
     for release in releases:
         cases = [
@@ -93,10 +93,10 @@ def play_all(path: Path, releases: Sequence[str], faults: Sequence[str], judge: 
         random.Random(0).shuffle(cases)  # early cases come from everywhere, so that problems anywhere are found early
         sys.stdout.write(f"{release}: {len(cases)} cases are left\n")
         sys.stdout.flush()
-        with broker_bench(release, judge, AT_ONCE) as here:
-            for case, done, wrong, seconds in play(here, cases):
+        with broker_bench(release, judge, AT_ONCE) as running:
+            for case, done, wrong, seconds in play(running, cases):
                 record.note(astuple(case), done, wrong, seconds)
-            sys.stdout.write(f"{release}: {here.restarts} restarts\n")
+            sys.stdout.write(f"{release}: {running.restarts} restarts\n")
     wrong = record.wrong(lambda key: Case(*key).again)
     sys.stdout.write("".join(f"{each}\n" for each in wrong) + record.table() + "\n")
     return int(bool(wrong))
@@ -119,8 +119,8 @@ def main(arguments: Sequence[str]) -> int:
         if options.all:
             return play_all(options.all, options.release or RELEASES, faults, judge)
         for release in options.release or RELEASES:
-            with broker_bench(release, judge, AT_ONCE if options.sample else 1) as here:
-                by_class = here.count()
+            with broker_bench(release, judge, AT_ONCE if options.sample else 1) as running:
+                by_class = running.count()
                 cases = all_cases(release, by_class, faults)
                 sys.stdout.write(f"{release}: {len(cases)} cases, {sum(by_class.values())} calls: {by_class}\n")
                 sys.stdout.flush()
@@ -130,16 +130,16 @@ def main(arguments: Sequence[str]) -> int:
                     continue
                 elif options.sample:
                     cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
-                for case, done, wrong, _ in play(here, cases):
+                for case, done, wrong, _ in play(running, cases):
                     played += 1
                     if options.call >= 0:
-                        sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.words}\n")
+                        sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.output}\n")
                     if wrong:
                         wrong_cases += 1
                         reported = [case.again, f"{done.call} of {done.path}: exit code {done.code}", *wrong]
                         sys.stdout.write("\n  ".join(reported) + "\n")
                         sys.stdout.flush()
-                sys.stdout.write(f"{release}: {here.restarts} restarts\n")
+                sys.stdout.write(f"{release}: {running.restarts} restarts\n")
     sys.stdout.write(f"{played} played, {wrong_cases} wrong\n")
     return int(wrong_cases > 0)
 

@@ -13,11 +13,11 @@ from tests.torture.jobs import SOCKET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.torture.jobs import Scene, Torment
+    from tests.torture.jobs import Torment, Workspace
 
 
 @contextmanager
-def beside(scene: Scene, job: Torment) -> Iterator[None]:
+def beside(workspace: Workspace, job: Torment) -> Iterator[None]:
     """Run a stand-in for the broker in a process of its own, if the job has one beside it."""
     if job.broker == "down":
         yield
@@ -27,7 +27,7 @@ def beside(scene: Scene, job: Torment) -> Iterator[None]:
     child = os.fork()
     if child == 0:
         os.close(ended)
-        _be_a_broker(scene, reported, end, agent=job.broker == "agent")
+        _be_a_broker(workspace, reported, end, agent=job.broker == "agent")
     os.close(reported)
     os.close(end)
     try:
@@ -40,14 +40,14 @@ def beside(scene: Scene, job: Torment) -> Iterator[None]:
         os.waitpid(child, 0)
 
 
-def _be_a_broker(scene: Scene, reported: int, end: int, *, agent: bool) -> None:
+def _be_a_broker(workspace: Workspace, reported: int, end: int, *, agent: bool) -> None:
     try:
-        with held(scene.logs):
+        with held(workspace.logs):
             if not agent:
                 os.write(reported, b"y")
                 os.read(end, 1)
             else:
-                with FakeAgent(scene.logs, scene.logs / SOCKET, settings={"segment.bytes": "2500"}):
+                with FakeAgent(workspace.logs, workspace.logs / SOCKET, settings={"segment.bytes": "2500"}):
                     os.write(reported, b"y")
                     os.read(end, 1)
     finally:

@@ -26,7 +26,7 @@ from cleanerd.cleaner.manifest import STAGING
 from cleanerd.fsio import held_directories
 from cleanerd.state import in_progress
 from tests.torture.broker_stand_in import beside
-from tests.torture.jobs import JOBS, Scene, Torment, descriptors, impatient, make
+from tests.torture.jobs import JOBS, Torment, Workspace, descriptors, impatient, make
 from tests.torture.loader_rules import Segments, as_loaded, leftovers, records
 from tests.torture.shim import FAULTS, Fault, Shim, preloaded
 
@@ -44,7 +44,7 @@ class Done:
     """Results of a child: exit code (negative: a signal), output, leaked descriptors, the fault."""
 
     code: int
-    words: str
+    output: str
     leaked: list[str]
     seen: int = 0
     hits: int = 0
@@ -77,13 +77,13 @@ class Undisturbed:
     """
 
     def __init__(self, bench: Bench, job: Torment) -> None:
-        with bench.scene() as scene:
-            self.old = as_loaded(scene.partition)
-            self.new = _cleaned(bench, scene, job)
-        with bench.scene() as scene:
-            for snapshot in scene.partition.glob("*.snapshot"):
+        with bench.workspace() as workspace:
+            self.old = as_loaded(workspace.partition)
+            self.new = _cleaned(bench, workspace, job)
+        with bench.workspace() as workspace:
+            for snapshot in workspace.partition.glob("*.snapshot"):
                 snapshot.write_bytes(b"damaged")
-            self.careful = _cleaned(bench, scene, job)
+            self.careful = _cleaned(bench, workspace, job)
 
     def groups_swapped(self, found: Segments, new: Segments) -> list[bool] | None:
         """For every group whether it equals ``new``; None if one is neither old nor new."""
@@ -105,10 +105,10 @@ class Undisturbed:
         return answer
 
 
-def _cleaned(bench: Bench, scene: Scene, job: Torment) -> Segments:
+def _cleaned(bench: Bench, workspace: Workspace, job: Torment) -> Segments:
     for each in (*map(JOBS.__getitem__, job.before), job):
-        bench.in_peace(scene, each)
-    return as_loaded(scene.partition)
+        bench.in_peace(workspace, each)
+    return as_loaded(workspace.partition)
 
 
 def forked(reported: Path, work: Callable[[], Done]) -> Done:
@@ -120,9 +120,9 @@ def forked(reported: Path, work: Callable[[], Done]) -> Done:
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT_SECONDS)
-        words = os.open(reported, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        os.dup2(words, 1)
-        os.dup2(words, 2)
+        output = os.open(reported, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
         # a test may have redirected these streams
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         try:
@@ -139,33 +139,33 @@ def forked(reported: Path, work: Callable[[], Done]) -> Done:
     with open(reading, "rb") as answer:
         data = answer.read()
     _, status = os.waitpid(child, 0)
-    words = reported.read_text(errors="replace")
+    output = reported.read_text(errors="replace")
     if not data:
         code = os.waitstatus_to_exitcode(status)
-        return Done(-code if code else 71, f"it ended by itself or hung\n{words}", [])
-    return Done(**{**json.loads(data), "words": words})
+        return Done(-code if code else 71, f"it ended by itself or hung\n{output}", [])
+    return Done(**{**json.loads(data), "output": output})
 
 
 @contextmanager
-def _words_in(reported: Path) -> Iterator[None]:
+def _output_to(reported: Path) -> Iterator[None]:
     """In the block, redirect this process's output to a file."""
     kept = sys.stdout, sys.stderr
-    with reported.open("w") as words:
-        sys.stdout = sys.stderr = words
+    with reported.open("w") as output:
+        sys.stdout = sys.stderr = output
         try:
             yield
         finally:
             sys.stdout, sys.stderr = kept
 
 
-def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
+def attempt(shim: Shim, workspace: Workspace, job: Torment, fault: Fault, call: int) -> Done:
     """Run ``job`` in this process with this fault, without collecting its output."""
     with impatient():
         held_directories.close_all()
         before = descriptors()
-        shim.arm(scene.root, fault, call)
+        shim.arm(workspace.root, fault, call)
         try:
-            code = job.work(scene)
+            code = job.work(workspace)
         except BaseException:  # noqa: BLE001 - what gets out is what is looked for
             code = 70
             traceback.print_exc()
@@ -177,25 +177,25 @@ def attempt(shim: Shim, scene: Scene, job: Torment, fault: Fault, call: int) -> 
     return Done(code, "", leaked, struck.seen, struck.hits, struck.call, struck.path, struck.by_class)
 
 
-def _in_a_new_process(reported: Path, scene: Scene, job: Torment, fault: Fault, call: int) -> Done:
+def _in_a_new_process(reported: Path, workspace: Workspace, job: Torment, fault: Fault, call: int) -> Done:
     """The same in a new process; it writes its result to a file beside ``reported``."""
     answer = reported.with_name("answer")
     answer.unlink(missing_ok=True)
     command = [sys.executable, "-m", "tests.torture.calls_bench", job.name, fault.name, str(call)]
-    with reported.open("w") as words:
+    with reported.open("w") as output:
         process = subprocess.run(
-            [*command, str(scene.root), str(answer)],
+            [*command, str(workspace.root), str(answer)],
             env=preloaded(),
             cwd=TOP,
-            stdout=words,
-            stderr=words,
+            stdout=output,
+            stderr=output,
             timeout=LIMIT_SECONDS,
             check=False,
         )
     message = reported.read_text(errors="replace")
     if not answer.exists():
         return Done(-abs(process.returncode or 71), f"it ended by itself\n{message}", [])
-    return Done(**{**json.loads(answer.read_text()), "words": message})
+    return Done(**{**json.loads(answer.read_text()), "output": message})
 
 
 class Bench:
@@ -207,38 +207,38 @@ class Bench:
     def __init__(self, work: Path, jobs: Sequence[str] = tuple(JOBS), *, whole: bool = False) -> None:
         self.root = work / "here"
         self._model = work / "model"
-        self._words = work / "words"
+        self._output = work / "output"
         self._whole = whole
         self._shim = Shim()
         self._undisturbed: dict[str, Undisturbed] = {}
-        make(Scene(self._model))
+        make(Workspace(self._model))
         if not whole:
-            self._warm_up(Scene(work / "warm"), jobs)
+            self._warm_up(Workspace(work / "warm"), jobs)
 
-    def _warm_up(self, scene: Scene, jobs: Sequence[str]) -> None:
+    def _warm_up(self, workspace: Workspace, jobs: Sequence[str]) -> None:
         """Run each job once in this process.
 
         All forks then share objects that Python creates once, such as pydantic's schemas. Existing objects are frozen,
         so that the garbage collection of a fork does not copy their pages.
         """
         for job in (JOBS[each] for each in jobs):
-            shutil.copytree(self._model, scene.root)
+            shutil.copytree(self._model, workspace.root)
             for name in job.before:
-                self.in_peace(scene, JOBS[name])
-            with beside(scene, job), _words_in(self._words), impatient():
-                code = job.work(scene)
+                self.in_peace(workspace, JOBS[name])
+            with beside(workspace, job), _output_to(self._output), impatient():
+                code = job.work(workspace)
             if code != 0:
-                raise AssertionError(f"{job.name}: exit code {code}: {self._words.read_text()}")
-            shutil.rmtree(scene.root)
+                raise AssertionError(f"{job.name}: exit code {code}: {self._output.read_text()}")
+            shutil.rmtree(workspace.root)
         gc.collect()
         gc.freeze()
 
     @contextmanager
-    def scene(self) -> Iterator[Scene]:
+    def workspace(self) -> Iterator[Workspace]:
         """The log as it was made."""
         shutil.copytree(self._model, self.root)
         try:
-            yield Scene(self.root)
+            yield Workspace(self.root)
         finally:
             shutil.rmtree(self.root)
 
@@ -249,89 +249,89 @@ class Bench:
             self._undisturbed[cleaning.name] = Undisturbed(self, cleaning)
         return self._undisturbed[cleaning.name]
 
-    def in_peace(self, scene: Scene, job: Torment) -> None:
+    def in_peace(self, workspace: Workspace, job: Torment) -> None:
         """Run ``job`` without a fault; it must succeed."""
-        done = self.do(scene, job)
+        done = self.do(workspace, job)
         if done.code != 0:
-            raise AssertionError(f"{job.name}: exit code {done.code}: {done.words}")
+            raise AssertionError(f"{job.name}: exit code {done.code}: {done.output}")
 
-    def do(self, scene: Scene, job: Torment, fault: Fault = COUNTED, call: int = -1) -> Done:
+    def do(self, workspace: Workspace, job: Torment, fault: Fault = COUNTED, call: int = -1) -> Done:
         """Run ``job`` with this fault, in a fork or a process of its own."""
-        with beside(scene, job):
+        with beside(workspace, job):
             if self._whole:
-                return _in_a_new_process(self._words, scene, job, fault, call)
-            return forked(self._words, lambda: attempt(self._shim, scene, job, fault, call))
+                return _in_a_new_process(self._output, workspace, job, fault, call)
+            return forked(self._output, lambda: attempt(self._shim, workspace, job, fault, call))
 
     def play(self, case: Case) -> tuple[Done, list[str]]:
         """Run one case: output and problems."""
         job, fault = JOBS[case.job], FAULTS[case.fault]
         if job.ends != "same":
             self.undisturbed(job)
-        with self.scene() as scene:
+        with self.workspace() as workspace:
             for name in job.before:
-                self.in_peace(scene, JOBS[name])
-            start = as_loaded(scene.partition)
-            done = self.do(scene, job, fault, case.call)
-            wrong = [*self._log(job, scene, start, done), *wrong_words(fault, done), *left_open(fault, done)]
-            wrong += self._again(job, scene, start)
+                self.in_peace(workspace, JOBS[name])
+            start = as_loaded(workspace.partition)
+            done = self.do(workspace, job, fault, case.call)
+            wrong = [*self._log(job, workspace, start, done), *wrong_output(fault, done), *left_open(fault, done)]
+            wrong += self._again(job, workspace, start)
         return done, wrong
 
-    def _log(self, job: Torment, scene: Scene, start: Segments, done: Done) -> list[str]:
+    def _log(self, job: Torment, workspace: Workspace, start: Segments, done: Done) -> list[str]:
         """Old or new, and new if the exit code says so."""
-        found = as_loaded(scene.partition)
+        found = as_loaded(workspace.partition)
         if job.ends == "same":
             return [] if found == start else ["the log changed"]
         known = self.undisturbed(job)
         swapped = known.groups_swapped(found, known.new)
-        if swapped is None and "producer snapshot ignored" in done.words:
+        if swapped is None and "producer snapshot ignored" in done.output:
             swapped = known.groups_swapped(found, known.careful)
         if swapped is None:
-            return [f"the log is neither old nor new: {_listing(scene.partition)}"]
+            return [f"the log is neither old nor new: {_listing(workspace.partition)}"]
         if job.ends == "new" and swapped != sorted(swapped, reverse=True):
             return [f"a later group is new and an earlier one is not: {swapped}"]
         if done.code == 0 and not all(each == (job.ends == "new") for each in swapped):
             return [f"exit code 0, and the log is not cleaned: {swapped}"]
         return []
 
-    def _again(self, job: Torment, scene: Scene, start: Segments) -> list[str]:
+    def _again(self, job: Torment, workspace: Workspace, start: Segments) -> list[str]:
         """The next run, without a fault."""
-        done = self.do(scene, job)
+        done = self.do(workspace, job)
         if job.name == "apply" and done.code == 0:
             # A half-finished plan is completed as far as it went and dropped: the next cleaning differs.
-            done = self.do(scene, JOBS["clean"])
-        wrong = [] if done.code == 0 else [f"the next run fails with exit code {done.code}: {done.words}"]
+            done = self.do(workspace, JOBS["clean"])
+        wrong = [] if done.code == 0 else [f"the next run fails with exit code {done.code}: {done.output}"]
         known = None if job.ends == "same" else self.undisturbed(job)
         expected = start if known is None else known.new if job.ends == "new" else known.old
-        if records(as_loaded(scene.partition)) != records(expected):
-            wrong.append(f"after the next run the log is wrong: {_listing(scene.partition)}")
-        left = leftovers(scene.partition)
+        if records(as_loaded(workspace.partition)) != records(expected):
+            wrong.append(f"after the next run the log is wrong: {_listing(workspace.partition)}")
+        left = leftovers(workspace.partition)
         if job.name == "undo" and left == [STAGING]:
-            self.do(scene, JOBS["clean"])  # an undo without work reads no partition
-            left = leftovers(scene.partition)
+            self.do(workspace, JOBS["clean"])  # an undo without work reads no partition
+            left = leftovers(workspace.partition)
         if job.ends != "same" and left:
             wrong.append(f"files left after the next run: {left}")
         return wrong
 
 
-def wrong_words(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
+def wrong_output(fault: Fault, done: Done, root: str = "/here/") -> list[str]:
     """Problems of the messages. ``root``: the directory whose calls may fail."""
     wrong: list[str] = []
     if not fault.is_error and done.code != 0:
-        return [f"no error happened, and the exit code is {done.code}: {done.words}"]
-    if done.code < 0 or done.code >= 70 or "Traceback" in done.words or "unexpected error" in done.words:
-        return [f"it is reported as a bug of cleanerd, exit code {done.code}: {done.words}"]
+        return [f"no error happened, and the exit code is {done.code}: {done.output}"]
+    if done.code < 0 or done.code >= 70 or "Traceback" in done.output or "unexpected error" in done.output:
+        return [f"it is reported as a bug of cleanerd, exit code {done.code}: {done.output}"]
     if done.code == 0 or done.hits == 0:
         return wrong
     if done.code not in {1, 4, 6}:
         wrong.append(f"exit code {done.code} for a call that failed")
-    message = re.sub(r"\s+", " ", done.words)
+    message = re.sub(r"\s+", " ", done.output)
     if not fault.is_reported(message):
-        wrong.append(f"the cause is not reported: {done.words}")
+        wrong.append(f"the cause is not reported: {done.output}")
     path = Path(done.path)
     # A failing disk may be reported with another file than the first: cleanerd skips unimportant files.
     known = (path.name, str(path.parent), path.parent.name, *((root,) if fault.lasting else ()))
     if done.path.startswith("/") and not any(each in message for each in known):
-        wrong.append(f"the file {done.path} is not reported: {done.words}")
+        wrong.append(f"the file {done.path} is not reported: {done.output}")
     return wrong
 
 
@@ -364,7 +364,7 @@ def bench(jobs: Sequence[str] = tuple(JOBS), *, whole: bool = False) -> Iterator
 def main(arguments: Sequence[str]) -> int:
     """Run one job in this process, for :func:`_in_a_new_process`."""
     name, fault, call, root, answer = arguments
-    done = attempt(Shim(), Scene(Path(root)), JOBS[name], {**FAULTS, COUNTED.name: COUNTED}[fault], int(call))
+    done = attempt(Shim(), Workspace(Path(root)), JOBS[name], {**FAULTS, COUNTED.name: COUNTED}[fault], int(call))
     Path(answer).write_text(json.dumps(asdict(done)))
     return 0
 

@@ -59,7 +59,7 @@ from tests.support.fake_agent import FakeAgent
 from tests.support.format_bytes import topic as topic_record
 from tests.torture import log_readers, outside_readers, spark_readers
 from tests.torture.http_reader import http
-from tests.torture.jobs import JOBS, NAME, Scene, impatient, make
+from tests.torture.jobs import JOBS, NAME, Workspace, impatient, make
 from tests.torture.more_readers import kept_by_the_daemon, settings, writer
 from tests.torture.mutate import Mutator
 
@@ -92,11 +92,11 @@ def readers() -> Iterator[dict[str, Reader]]:
     root = Path(tempfile.mkdtemp(prefix="cleanerd-hostile-", dir=memory if memory.is_dir() else None))
     configured = structlog.get_config()
     try:
-        staged, cleaned = Scene(root / "staged"), Scene(root / "cleaned")
+        staged, cleaned = Workspace(root / "staged"), Workspace(root / "cleaned")
         with impatient(), open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-            for scene, job in ((staged, "stage"), (cleaned, "clean-keep")):
-                make(scene)
-                JOBS[job].work(scene)
+            for workspace, job in ((staged, "stage"), (cleaned, "clean-keep")):
+                make(workspace)
+                JOBS[job].work(workspace)
         found = [*_kafkas(staged), *_ours(staged, cleaned, root), *_spoken(staged)]
         found += [
             Reader(*each) for each in (*settings(root, read_log_dir(staged.logs)), *kept_by_the_daemon(root / "daemon"))
@@ -112,9 +112,9 @@ def readers() -> Iterator[dict[str, Reader]]:
         shutil.rmtree(root)
 
 
-def _kafkas(scene: Scene) -> list[Reader]:
+def _kafkas(workspace: Workspace) -> list[Reader]:
     def seeds(pattern: str) -> tuple[bytes, ...]:
-        return tuple(path.read_bytes() for path in sorted(scene.logs.rglob(pattern)))
+        return tuple(path.read_bytes() for path in sorted(workspace.logs.rglob(pattern)))
 
     def header(data: bytes) -> None:
         parse_header(data, 0)
@@ -136,7 +136,7 @@ def _kafkas(scene: Scene) -> list[Reader]:
     ]
 
 
-def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
+def _ours(staged: Workspace, cleaned: Workspace, root: Path) -> list[Reader]:
     (plan,) = (staged.partition / ".kstage").iterdir()
     log_dir = read_log_dir(cleaned.logs)
     name = parse_topic_partition_dir(NAME)
@@ -204,7 +204,7 @@ def _ours(staged: Scene, cleaned: Scene, root: Path) -> list[Reader]:
     ]
 
 
-def _further(staged: Scene, cleaned: Scene, root: Path) -> Iterator[Found]:
+def _further(staged: Workspace, cleaned: Workspace, root: Path) -> Iterator[Found]:
     """The readers of the other modules."""
     log_dir = read_log_dir(staged.logs)
     (trash,) = (cleaned.root / "state" / "trash").glob("*.json")
@@ -219,9 +219,9 @@ def _further(staged: Scene, cleaned: Scene, root: Path) -> Iterator[Found]:
     yield from spark_readers.around_tables(root / "spark", staged.partition, trash.read_bytes())
 
 
-def _spoken(scene: Scene) -> list[Reader]:
+def _spoken(workspace: Workspace) -> list[Reader]:
     """Messages on sockets: from an agent, and to the daemon."""
-    agent = FakeAgent(scene.logs, scene.logs / "none.sock")
+    agent = FakeAgent(workspace.logs, workspace.logs / "none.sock")
     request = {"topic": "orders", "partition": 0}
 
     def requested(ask: Callable[[Any], object]) -> Callable[[bytes], object]:

@@ -57,7 +57,7 @@ Broker = Literal["down", "up", "agent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class Workspace:
     """``root`` has all files whose calls may fail: the log directory, cleanerd's state, replaced segments."""
 
     root: Path
@@ -95,13 +95,13 @@ class Torment:
     """
 
     name: str
-    work: Callable[[Scene], int]
+    work: Callable[[Workspace], int]
     before: tuple[str, ...] = ()
     ends: Literal["new", "old", "same"] = "same"
     broker: Broker = "down"
 
 
-def make(scene: Scene) -> None:
+def make(workspace: Workspace) -> None:
     """The log before the first job."""
     segments = {
         0: keyed_batch(0, [("a", "1"), ("b", "1"), ("c", "1")], timestamp=NOW - 5000)
@@ -119,8 +119,8 @@ def make(scene: Scene) -> None:
     partition = Partition(
         segments, snapshots={19: producers}, aborted={0: [(7, 3, 6, 7)]}, mtime_ms=NOW - 1000, index_interval_bytes=64
     )
-    make_log_dir(scene.logs, {NAME: partition})
-    (scene.root / "kept").mkdir()
+    make_log_dir(workspace.logs, {NAME: partition})
+    (workspace.root / "kept").mkdir()
 
 
 def _of_producer(producer_id: int, base: int) -> bytes:
@@ -138,31 +138,35 @@ def _of_producer(producer_id: int, base: int) -> bytes:
     )
 
 
-def command(*arguments: str) -> Callable[[Scene], int]:
+def command(*arguments: str) -> Callable[[Workspace], int]:
     """A command line; ``{logs}`` and ``{root}`` are replaced."""
 
-    def work(scene: Scene) -> int:
-        places = {"{logs}": str(scene.logs), "{root}": str(scene.root), "{root}/kept": str(scene.root / "kept")}
+    def work(workspace: Workspace) -> int:
+        places = {
+            "{logs}": str(workspace.logs),
+            "{root}": str(workspace.root),
+            "{root}/kept": str(workspace.root / "kept"),
+        }
         reported = [places.get(each, each) for each in arguments]
-        return run([*reported, *(word for each in scene.settings() for word in ("--set", each))])
+        return run([*reported, *(word for each in workspace.settings() for word in ("--set", each))])
 
     return work
 
 
-def daemon(kind: Kind) -> Callable[[Scene], int]:
+def daemon(kind: Kind) -> Callable[[Workspace], int]:
     """A scan by the daemon, and its job."""
 
-    def work(scene: Scene) -> int:
-        store = StateStore(scene.root / "state")
-        settings = load_settings([], [f"cleanerd.log.dirs={scene.logs}", *scene.settings()], {})
-        scanner = LogDirScanner(scene.logs, limits=DaemonLimits(settle_seconds=0.0))
+    def work(workspace: Workspace) -> int:
+        store = StateStore(workspace.root / "state")
+        settings = load_settings([], [f"cleanerd.log.dirs={workspace.logs}", *workspace.settings()], {})
+        scanner = LogDirScanner(workspace.logs, limits=DaemonLimits(settle_seconds=0.0))
         try:
-            context = ScanContext(settings, (scene.logs,), store, now_ms=lambda: NOW)
+            context = ScanContext(settings, (workspace.logs,), store, now_ms=lambda: NOW)
             # Beside a broker the lower of two readings of its checkpoints counts.
             first = scanner.scan(context)
             _printed(first.error or "; ".join(scan.reason for scan in first.scans if isinstance(scan, FailedScan)))
             present = first.present or ()
-            found = scanner.scan(replace(context, stale=[(str(scene.logs), name) for name in present]))
+            found = scanner.scan(replace(context, stale=[(str(workspace.logs), name) for name in present]))
         finally:
             scanner.release()
         if found.error or found.facts is None or not found.scans:
@@ -173,12 +177,12 @@ def daemon(kind: Kind) -> Callable[[Scene], int]:
         done = run_job.run(
             CleaningJob(
                 name=scan.name,
-                path=scene.logs,
+                path=workspace.logs,
                 kind=kind,
                 trigger="manual",
                 scan=scan,
                 facts=found.facts,
-                socket=scene.logs / SOCKET if kind == "live" else None,
+                socket=workspace.logs / SOCKET if kind == "live" else None,
                 store=store,
                 progress=cast("JobProgress", _Progress()),
                 started_ms=NOW,

@@ -55,13 +55,13 @@ class Record:
         rows = ["| job | calls | cases | calls that failed | reported | wrong |", "|---|--:|--:|--:|--:|--:|"]
         total = Counter[str]()
         for job, calls in self.calls.items():
-            mine = [reported for (name, _, _), reported in self.played.items() if name == job]
+            cases = [reported for (name, _, _), reported in self.played.items() if name == job]
             found = Counter(
                 calls=sum(calls.values()),
-                cases=len(mine),
-                struck=sum(reported["struck"] for reported in mine),
-                reported=sum(reported["code"] != 0 for reported in mine),
-                wrong=sum("wrong" in reported for reported in mine),
+                cases=len(cases),
+                struck=sum(reported["struck"] for reported in cases),
+                reported=sum(reported["code"] != 0 for reported in cases),
+                wrong=sum("wrong" in reported for reported in cases),
             )
             total.update(found)
             rows.append(_row(f"`{job}`", found))

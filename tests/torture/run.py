@@ -141,10 +141,10 @@ def place(seed: int) -> Iterator[Place]:
 
     memory = Path("/dev/shm")  # noqa: S108 - thousands of tiny directories; a disk would only slow them down
     work = Path(tempfile.mkdtemp(prefix="cleanerd-torture-", dir=memory if memory.is_dir() else None))
-    here = Place(work, seed, lambda: Judge("4.3"))
+    shared = Place(work, seed, lambda: Judge("4.3"))
     try:
-        with here.stack:
-            yield here
+        with shared.stack:
+            yield shared
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
@@ -163,14 +163,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--step", type=int, default=-1, help="repeat only this step")
     options = parser.parse_args(arguments)
     names = options.attack or list(ATTACKS)
-    with place(options.seed) as here:
+    with place(options.seed) as shared:
         if options.step >= 0:
-            done = [played(ATTACKS[name](here), name, options.seed, options.step) for name in names]
+            done = [played(ATTACKS[name](shared), name, options.seed, options.step) for name in names]
             sys.stdout.write("".join(f"{step.cases} cases\n" + "\n".join(step.wrong) + "\n" for step in done))
             return int(any(step.wrong for step in done))
         state = Path(os.environ.get("TORTURE_STATE", f".cache/torture-{options.seed}.json"))
         torture = Torture(options.seed, options.minutes, state, _write, names)
-        return 0 if torture.run(here) else 1
+        return 0 if torture.run(shared) else 1
 
 
 def _write(text: str) -> None:

@@ -44,12 +44,12 @@ def parts(history: History) -> int:
     return len(history.turns) - 1 + len(batches) + sum(len(batch.records) for batch in batches)
 
 
-def without(history: History, gone: Iterable[int]) -> History:
+def without(history: History, dropped: Iterable[int]) -> History:
     """The rest without these parts.
 
     A batch keeps its offsets when its records are removed, and goes with its last record.
     """
-    removed = set(gone)
+    removed = set(dropped)
     turns = tuple(turn for number, turn in enumerate(history.turns) if number == 0 or number - 1 not in removed)
     batch_number = len(history.turns) - 1
     record_number = batch_number + sum(len(segment.batches) for segment in history.segments)
@@ -74,28 +74,28 @@ def shrunk(count: int, fails: Callable[[set[int]], bool], tries: int = MOST_TRIE
 
     It tries large pieces first, then smaller ones, then single parts.
     """
-    gone: set[int] = set()
+    dropped: set[int] = set()
     size = max(1, count // 2)
     while tries > 0:
-        before = len(gone)
-        left = [part for part in range(count) if part not in gone]
+        before = len(dropped)
+        left = [part for part in range(count) if part not in dropped]
         for start in range(0, len(left), size):
             piece = set(left[start : start + size])
             if tries <= 0:
                 break
             tries -= 1
-            if fails(gone | piece):
-                gone |= piece
-        if size == 1 and len(gone) == before:
+            if fails(dropped | piece):
+                dropped |= piece
+        if size == 1 and len(dropped) == before:
             break
         size = max(1, size // 2)
-    return gone
+    return dropped
 
 
-def numbers(gone: Iterable[int]) -> str:
+def numbers(dropped: Iterable[int]) -> str:
     """``1-3,7``."""
     reported: list[list[int]] = []
-    for each in sorted(gone):
+    for each in sorted(dropped):
         if reported and each == reported[-1][1] + 1:
             reported[-1][1] = each
         else:
@@ -137,8 +137,8 @@ def smallest(judge: Judge, work: Path, maker: str, seed: int) -> str:
     wrong = asserted_at(play(judge, work, history))
     if not wrong:
         return "it does not fail again"
-    gone = shrunk(parts(history), lambda removed: asserted_at(play(judge, work, without(history, removed))) == wrong)
-    return f".venv/bin/python -m tests.torture.shrink {maker} {seed} --without {numbers(gone) or '-'}"
+    dropped = shrunk(parts(history), lambda removed: asserted_at(play(judge, work, without(history, removed))) == wrong)
+    return f".venv/bin/python -m tests.torture.shrink {maker} {seed} --without {numbers(dropped) or '-'}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -209,13 +209,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the requested number of kills; the exit code is 1 after a problem."""
     count = int(arguments[0]) if arguments else len(VICTIMS)
     wrong_runs = 0
-    with spark_field() as here:
+    with spark_field() as attacked:
         for number in range(count):
-            wrong = here.kill_once(VICTIMS[number % len(VICTIMS)], while_staged=number % 4 != 3)
+            wrong = attacked.kill_once(VICTIMS[number % len(VICTIMS)], while_staged=number % 4 != 3)
             wrong_runs += bool(wrong)
             sys.stdout.write("".join(f"{number}: {each}\n" for each in wrong))
             sys.stdout.flush()
-        sys.stdout.write(f"{count} kills, {wrong_runs} wrong: {dict(here.moments)} {dict(here.outcomes)}\n")
+        sys.stdout.write(f"{count} kills, {wrong_runs} wrong: {dict(attacked.moments)} {dict(attacked.outcomes)}\n")
     return int(wrong_runs > 0)
 
 

@@ -48,10 +48,10 @@ def in_its_own_process(arguments: Sequence[str]) -> None:
 
 def count(bench: Bench, job: Torment) -> dict[str, int]:
     """Number of calls per class in the job without a fault."""
-    with bench.scene() as scene:
+    with bench.workspace() as workspace:
         for name in job.before:
-            bench.in_peace(scene, JOBS[name])
-        return bench.do(scene, job).by_class
+            bench.in_peace(workspace, JOBS[name])
+        return bench.do(workspace, job).by_class
 
 
 def cases_of(calls: dict[str, dict[str, int]], faults: Sequence[str]) -> list[Case]:
@@ -73,8 +73,8 @@ def play_all(path: Path, jobs: Sequence[str], faults: Sequence[str], workers: in
     """Run all cases that are not in the record yet, with several forks at once; returns the exit code."""
     record = Record(path)
     if not record.calls:
-        with bench(jobs) as here:
-            record.begin({name: count(here, JOBS[name]) for name in jobs})
+        with bench(jobs) as workbench:
+            record.begin({name: count(workbench, JOBS[name]) for name in jobs})
     cases = [case for case in cases_of(record.calls, faults) if astuple(case) not in record.played]
     random.Random(0).shuffle(cases)  # early cases come from everywhere, so that problems anywhere are found early
     sys.stdout.write(f"{len(record.played)} cases were played before, {len(cases)} are left\n")
@@ -104,23 +104,23 @@ def _worker(record: Record, jobs: Sequence[str], cases: Sequence[Case]) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     code = 1
     try:
-        with bench(jobs) as here:
+        with bench(jobs) as workbench:
             for case in cases:
                 began = time.monotonic()
-                done, wrong = here.play(case)
+                done, wrong = workbench.play(case)
                 record.note(astuple(case), done, wrong, time.monotonic() - began)
         code = 0
     finally:
         os._exit(code)
 
 
-def play_some(cases: Sequence[Case], here: Bench, *, aloud: bool) -> int:
+def play_some(cases: Sequence[Case], workbench: Bench, *, aloud: bool) -> int:
     """Run these cases; the exit code is 1 after a problem. ``aloud``: print their output."""
     wrong_cases = 0
     for case in cases:
-        done, wrong = here.play(case)
+        done, wrong = workbench.play(case)
         if aloud:
-            sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.words}\n")
+            sys.stdout.write(f"{done.call} of {done.path}: exit code {done.code}\n{done.output}\n")
         if wrong:
             wrong_cases += 1
             sys.stdout.write("\n  ".join([case.again, f"{done.call} of {done.path}", *wrong]) + "\n")
@@ -148,21 +148,21 @@ def differences(jobs: Sequence[str], faults: Sequence[str], sample: int, seed: i
 
 def _differing(what: str, come_to: Callable[[Bench], object], forks: Bench, started: Bench) -> list[str]:
     """Both results, if they never agreed."""
-    here, there = [], []
+    in_forks, in_processes = [], []
     for _ in range(TRIES):
-        here.append(come_to(forks))
-        there.append(come_to(started))
-        if any(each in there for each in here):
+        in_forks.append(come_to(forks))
+        in_processes.append(come_to(started))
+        if any(each in in_processes for each in in_forks):
             return []
-    return ["\n  ".join([what, *map(str, here), "started:", *map(str, there)])]
+    return ["\n  ".join([what, *map(str, in_forks), "started:", *map(str, in_processes)])]
 
 
 def _comparable(bench: Bench, case: Case) -> tuple[Done, list[str]]:
     """Its result. The output's lines are sorted, because stdout is buffered and stderr is not."""
     done, wrong = bench.play(case)
-    words, path = "\n".join(sorted(_same_in_runs(done.words).splitlines())), _same_in_runs(done.path)
+    output, path = "\n".join(sorted(_same_in_runs(done.output).splitlines())), _same_in_runs(done.path)
     leaked = [_same_in_runs(each) for each in done.leaked]
-    return replace(done, words=words, leaked=leaked, path=path, seen=0, by_class={}), [*map(_same_in_runs, wrong)]
+    return replace(done, output=output, leaked=leaked, path=path, seen=0, by_class={}), [*map(_same_in_runs, wrong)]
 
 
 def _same_in_runs(text: str) -> str:
@@ -190,15 +190,15 @@ def main(arguments: Sequence[str]) -> int:
         found = differences(jobs, faults, options.against_processes, options.seed)
         sys.stdout.write("\n".join([*found, f"{options.against_processes} cases, {len(found)} differ\n"]))
         return int(bool(found))
-    with bench(jobs, whole=options.whole) as here:
+    with bench(jobs, whole=options.whole) as workbench:
         if options.call >= 0:
             cases = [Case(job, fault, options.call) for job in jobs for fault in faults]
         else:
-            cases = all_cases(here, jobs, faults)
+            cases = all_cases(workbench, jobs, faults)
             sys.stdout.write(f"{len(cases)} cases\n")
         if options.sample:
             cases = random.Random(options.seed).sample(cases, min(options.sample, len(cases)))
-        return play_some(cases, here, aloud=options.call >= 0)
+        return play_some(cases, workbench, aloud=options.call >= 0)
 
 
 if __name__ == "__main__":

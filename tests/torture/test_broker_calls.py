@@ -36,15 +36,15 @@ FOUND = {
 @pytest.fixture(scope="module", params=["4.3", pytest.param("3.9", marks=pytest.mark.long)])
 def bench(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBench]:
     """One broker of a release."""
-    with broker_bench(request.param, judge_43) as here:
-        yield here
+    with broker_bench(request.param, judge_43) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module", params=["4.3", "3.9"])
 def many(request: pytest.FixtureRequest, judge_43: Judge) -> Iterator[BrokerBench]:
     """A broker for several cases at once."""
-    with broker_bench(request.param, judge_43, 8) as here:
-        yield here
+    with broker_bench(request.param, judge_43, 8) as broker:
+        yield broker
 
 
 @pytest.mark.parametrize("what", ["owner", "aborted", *(pytest.param(each, marks=pytest.mark.long) for each in FOUND)])
@@ -59,7 +59,7 @@ def test_broker_calls_that_were_handled_wrongly(bench: BrokerBench, what: str) -
     assert done.hits > 0
     assert done.call == "stat64" or not what.startswith("aborted"), "this must be Kafka's own call"
     assert wrong == []
-    assert "quarantined" not in done.words
+    assert "quarantined" not in done.output
 
 
 def test_every_rename(many: BrokerBench) -> None:

@@ -24,20 +24,20 @@ def test_parts_that_do_not_matter_are_removed() -> None:
     """Two of a hundred parts make it fail; only they are left."""
     tried = []
 
-    def fails(gone: set[int]) -> bool:
-        tried.append(gone)
-        return not gone & {17, 80}
+    def fails(dropped: set[int]) -> bool:
+        tried.append(dropped)
+        return not dropped & {17, 80}
 
     assert shrunk(100, fails) == set(range(100)) - {17, 80}
     assert len(tried) < 100
 
 
 def test_a_case_that_always_fails_shrinks_to_nothing() -> None:
-    assert shrunk(9, lambda _gone: True) == set(range(9))
+    assert shrunk(9, lambda _dropped: True) == set(range(9))
 
 
 def test_tries_are_counted() -> None:
-    assert shrunk(1000, lambda _gone: False, tries=5) == set()
+    assert shrunk(1000, lambda _dropped: False, tries=5) == set()
 
 
 def test_another_assertion_is_another_failure() -> None:
@@ -59,8 +59,8 @@ def test_another_assertion_is_another_failure() -> None:
 
 
 def test_numbers_come_back() -> None:
-    for gone in (set(), {3}, {0, 1, 2, 7, 9, 10}):
-        assert parsed(numbers(gone)) == gone
+    for dropped in (set(), {3}, {0, 1, 2, 7, 9, 10}):
+        assert parsed(numbers(dropped)) == dropped
 
 
 def test_parts_of_a_history() -> None:

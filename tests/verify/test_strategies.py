@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.cleaner.strategy_script import Clean
 
 BY_HEADER = KeyRules("header", b"version")
-FOR_EVER = KeyRules("header", b"version", tombstone_guard="forever")
+FOREVER = KeyRules("header", b"version", tombstone_guard="forever")
 
 
 def rules_of(shape: Shape) -> KeyRules:
@@ -67,9 +67,9 @@ def test_a_cleaned_log_passes_verification(strategy: str, mode: str) -> None:
     for seed in range(14):
         shape = Shape(strategy, mode=mode, expires=seed % 2 == 0, guard="forever" if seed % 7 == 0 else "horizon")
         with scratch() as root:
-            world = VerifiedWorld(root, shape)
-            world.run(Script(shape, seed, rounds=3, moves=seed % 3 == 0))
-            verified += world.verified
+            log = VerifiedWorld(root, shape)
+            log.run(Script(shape, seed, rounds=3, moves=seed % 3 == 0))
+            verified += log.verified
     assert verified > 20
 
 
@@ -86,7 +86,7 @@ def batch(*records: Record, at: int = 0, horizon: int | None = None) -> bytes:
 
 
 KEY = (rec("k", 9), rec("k", 1))
-GONE = batch(rec("k", 9, value=None), horizon=NOW)
+EXPIRED = batch(rec("k", 9, value=None), horizon=NOW)
 EMPTY = batch(at=1)
 OTHER = batch(rec("x", 1), at=1)
 
@@ -101,10 +101,10 @@ OTHER = batch(rec("x", 1), at=1)
             batches(*KEY), batches(KEY[1], first=1), BY_HEADER, ["R534-6", "R280-9"], id="R280-4: the later one"
         ),
         pytest.param(batches(*KEY), EMPTY, BY_HEADER, ["R280-9"], id="none"),
-        pytest.param(GONE + OTHER, OTHER, BY_HEADER, [], id="U-1: alone, and expired"),
-        pytest.param(GONE + OTHER, OTHER, FOR_EVER, ["U-1"], id="U-4"),
-        pytest.param(GONE + batches(KEY[1], first=1), EMPTY, BY_HEADER, ["U-1"], id="U-1: with its loser"),
-        pytest.param(GONE + batches(rec("k", value=None), first=1), EMPTY, KeyRules(), ["R280-9"], id="no horizon"),
+        pytest.param(EXPIRED + OTHER, OTHER, BY_HEADER, [], id="U-1: alone, and expired"),
+        pytest.param(EXPIRED + OTHER, OTHER, FOREVER, ["U-1"], id="U-4"),
+        pytest.param(EXPIRED + batches(KEY[1], first=1), EMPTY, BY_HEADER, ["U-1"], id="U-1: with its loser"),
+        pytest.param(EXPIRED + batches(rec("k", value=None), first=1), EMPTY, KeyRules(), ["R280-9"], id="no horizon"),
         pytest.param(
             batch(rec("k", flag=True), horizon=NOW) + OTHER, OTHER, KeyRules(tombstone_mode="flag"), [], id="R87-2"
         ),

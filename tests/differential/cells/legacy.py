@@ -54,13 +54,13 @@ def mixed(
     wrapper_magic: int,
     inner_magics: tuple[int, ...],
     *,
-    goes: bool,
+    is_removed: bool,
     append_time: bool = False,
     timestamp: int = T0,
 ) -> Cell:
     """KAFKA-4298: a wrapper with messages of another magic, with or without a removed one."""
     first = 0 if wrapper_magic == 1 else 10
-    keys = (b"a", b"b", b"a" if goes else b"c")
+    keys = (b"a", b"b", b"a" if is_removed else b"c")
     messages = [(first + row, key, b"%d" % row) for row, key in enumerate(keys)]
     wrapper = encode_wrapper(
         12,
@@ -72,11 +72,11 @@ def mixed(
     return Cell(
         name,
         History(log([batch(0, "x=1 x=2"), raw(10, 12, wrapper), END])),
-        drops(0, 10) if goes else drops(0),
+        drops(0, 10) if is_removed else drops(0),
     )
 
 
-def tombstones(name: str, magic: int, codec: Codec, *, clean_ms: int, own_ms: int, goes: bool) -> Cell:
+def tombstones(name: str, magic: int, codec: Codec, *, clean_ms: int, own_ms: int, is_removed: bool) -> Cell:
     """Segments: a clean section with a known age, then one with a tombstone, then the dirty end (C-30, C-35)."""
     segments = (
         Segment(0, (batch(0, "a=1 t1 b=1", magic=magic, codec=codec), batch(3, "q=1")), last_modified_ms=own_ms),
@@ -87,7 +87,7 @@ def tombstones(name: str, magic: int, codec: Codec, *, clean_ms: int, own_ms: in
     return Cell(
         name,
         History(segments, turns=(Turn(NOW, first_dirty_offset=20),), config=SHORT),
-        drops(0, 1) if goes else drops(0),
+        drops(0, 1) if is_removed else drops(0),
     )
 
 
@@ -113,11 +113,11 @@ CELLS = [
         Cell(
             f"some of a wrapper go, v{magic}, {codec}, {which}",
             History(log([batch(5, words, magic=magic, codec=codec), END])),
-            drops(*gone),
+            drops(*removed),
         )
         for magic in MAGICS
         for codec in PACKED
-        for which, words, gone in (
+        for which, words, removed in (
             ("the first", "a=1 b=1 c=1 a=2", (5,)),
             ("the last", "a=1 b=1 c=1 !=2", (8,)),
             ("inside", "a=1 b=1 b=2 d=1", (6,)),
@@ -155,10 +155,10 @@ CELLS = [
         Cell(
             f"append time, {codec}, {'some go' if words == 'a=1 b=1 a=2' else 'all stay'}",
             History(log([batch(0, "x=1 x=2"), batch(4, words, magic=1, codec=codec, append_time=T0 + 999), END])),
-            drops(*gone),
+            drops(*removed),
         )
         for codec in ("none", *PACKED)
-        for words, gone in (("a=1 b=1 a=2", (0, 4)), ("a=1 b=1 c=2", (0,)))
+        for words, removed in (("a=1 b=1 a=2", (0, 4)), ("a=1 b=1 c=2", (0,)))
     ),
     Cell(
         "all magics in one segment and one key",
@@ -189,15 +189,15 @@ CELLS = [
         ])),
         drops(0, 1),
     ),
-    mixed("v1 around v0, all stay (KAFKA-4298)", 1, (0,), goes=False),
-    mixed("v1 around v0, one is removed", 1, (0,), goes=True),
-    mixed("v0 around v1, all stay", 0, (1,), goes=False),
-    mixed("v0 around v1, one is removed", 0, (1,), goes=True),
-    mixed("v0 around v1 of times after all others", 0, (1,), goes=True, timestamp=T0 + 10_000),
-    mixed("v1 around both", 1, (1, 0), goes=False),
-    mixed("v1 around both, the different one is removed", 1, (0, 1), goes=True),
-    mixed("v1 with append time around v0", 1, (0,), goes=False, append_time=True),
-    mixed("v1 with append time around both, one is removed", 1, (0, 1), goes=True, append_time=True),
+    mixed("v1 around v0, all stay (KAFKA-4298)", 1, (0,), is_removed=False),
+    mixed("v1 around v0, one is removed", 1, (0,), is_removed=True),
+    mixed("v0 around v1, all stay", 0, (1,), is_removed=False),
+    mixed("v0 around v1, one is removed", 0, (1,), is_removed=True),
+    mixed("v0 around v1 of times after all others", 0, (1,), is_removed=True, timestamp=T0 + 10_000),
+    mixed("v1 around both", 1, (1, 0), is_removed=False),
+    mixed("v1 around both, the different one is removed", 1, (0, 1), is_removed=True),
+    mixed("v1 with append time around v0", 1, (0,), is_removed=False, append_time=True),
+    mixed("v1 with append time around both, one is removed", 1, (0, 1), is_removed=True, append_time=True),
     Cell(
         "a wrapper at offset 0",
         History(log([raw(0, 0, encode_wrapper(0, inner([(0, b"a", b"1")], 1))), batch(1, "b=1 b=2")])),
@@ -228,10 +228,10 @@ CELLS = [
         for cut in (-1, -25)
     ),
     *(
-        tombstones(f"v{magic}, {codec}: {name}", magic, codec, clean_ms=clean_ms, own_ms=own_ms, goes=goes)
+        tombstones(f"v{magic}, {codec}: {name}", magic, codec, clean_ms=clean_ms, own_ms=own_ms, is_removed=is_removed)
         for magic in MAGICS
         for codec in ("none", "gzip")
-        for name, clean_ms, own_ms, goes in (
+        for name, clean_ms, own_ms, is_removed in (
             ("modified one ms after the horizon", NOW - 10, NOW - 10 - RETENTION_MS + 1, False),
             ("modified at the horizon", NOW - 10, NOW - 10 - RETENTION_MS, True),
             ("modified long before", NOW - 10, T0, True),

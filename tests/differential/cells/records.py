@@ -62,7 +62,7 @@ ODD_KEYS = [
 ]
 
 
-def _odd_bits(attributes: int, *, goes: bool) -> Cell:
+def _odd_bits(attributes: int, *, is_rebuilt: bool) -> Cell:
     """Attribute bits that no release uses: kept in a copied batch, cleared in a rebuilt one (C-52, F-2.1)."""
     body = b"".join(
         bytes([2 * len(record)]) + record for record in (b"\0\0\0\2a\2v\0", b"\0\0\2\2b\2v\0", b"\0\0\4\2c\2v\0")
@@ -70,11 +70,11 @@ def _odd_bits(attributes: int, *, goes: bool) -> Cell:
     tail = struct.pack(">hiqqqhii", attributes, 2, T0, T0, -1, -1, -1, 3) + body
     checksum = crc32c(np.frombuffer(tail, np.uint8))
     raw = struct.pack(">qiibI", 0, len(tail) + 9, 7, 2, checksum) + tail
-    after = batch(3, "b=1" if goes else "z=1")
+    after = batch(3, "b=1" if is_rebuilt else "z=1")
     return Cell(
-        f"attributes {attributes:#x}, {'rebuilt' if goes else 'copied'}",
+        f"attributes {attributes:#x}, {'rebuilt' if is_rebuilt else 'copied'}",
         History(log([Batch(base=0, last=2, raw=raw), after])),
-        lambda rounds: rounds[0].after.batches[0].attributes == (0 if goes else attributes),
+        lambda rounds: rounds[0].after.batches[0].attributes == (0 if is_rebuilt else attributes),
     )
 
 
@@ -121,9 +121,9 @@ CELLS = [
             (0, 0, 0, "none"), (2**63 - 1, 2**15 - 1, 2**31 - 1, "gzip"), (7, 1, 2**31 - 2, "snappy"),
         )
     ),
-    _odd_bits(0x7F80, goes=True),
-    _odd_bits(0x7F80, goes=False),
-    _odd_bits(0x0080, goes=True),
+    _odd_bits(0x7F80, is_rebuilt=True),
+    _odd_bits(0x7F80, is_rebuilt=False),
+    _odd_bits(0x0080, is_rebuilt=True),
     Cell(
         "leader epochs rise",
         History(log(

@@ -34,12 +34,12 @@ def _at_the_horizon(name: str, *batches: Batch, tombstone: int) -> Cell:
     )
 
 
-def _preset(name: str, horizon: int, *, goes: bool) -> Cell:
+def _preset(name: str, horizon: int, *, is_removed: bool) -> Cell:
     """A horizon from an earlier cleaning: the clock decides against it, not retention."""
     return Cell(
         name,
         History(log([batch(0, "a=1 b c", delete_horizon=horizon), batch(3, "d=1 a=2")]), config=SHORT),
-        lambda rounds: ({1, 2} <= rounds[0].dropped()) == goes and 0 in rounds[0].dropped(),
+        lambda rounds: ({1, 2} <= rounds[0].dropped()) == is_removed and 0 in rounds[0].dropped(),
     )
 
 
@@ -71,10 +71,10 @@ CELLS = [
         tombstone=1,
     ),
     _at_the_horizon("with a value of length 0 beside it", batch(0, "a b= c"), batch(3, "d=1"), tombstone=2),
-    _preset("horizon one ms away", NOW + 1, goes=False),
-    _preset("horizon now", NOW, goes=True),
-    _preset("horizon one ms ago", NOW - 1, goes=True),
-    _preset("horizon 0", 0, goes=True),
+    _preset("horizon one ms away", NOW + 1, is_removed=False),
+    _preset("horizon now", NOW, is_removed=True),
+    _preset("horizon one ms ago", NOW - 1, is_removed=True),
+    _preset("horizon 0", 0, is_removed=True),
     Cell(
         "no retention: still kept in the first pass (C-47)",
         History(
