@@ -84,7 +84,7 @@ class Topic:
         return self.directory.parent
 
     @property
-    def clean_point(self) -> int | None:
+    def cleaner_checkpoint(self) -> int | None:
         """The partition's line in the checkpoint of the broker's own cleaner."""
         path = self.log_dir / CLEANER_CHECKPOINT
         return read_checkpoint(path).get(f"{self.name}-0") if path.exists() else None

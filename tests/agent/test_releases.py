@@ -97,7 +97,7 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
     gauges = topics_with_gauges(release)
     assert "orders" in gauges
     assert "cleanerd-self-test" not in gauges
-    assert topic.clean_point == point
+    assert topic.cleaner_checkpoint == point
     assert topic.read() == topic.latest
     text = broker.log_text()
     assert error_lines(text) == []
@@ -106,7 +106,7 @@ def test_a_plan_is_swapped_in(release: Live) -> None:
     shutil.rmtree(temporary(broker.work_dir))
     broker.start()
     assert topic.read() == topic.latest
-    assert topic.clean_point == point
+    assert topic.cleaner_checkpoint == point
     with release.asking() as agent:
         info = agent.ask("info")
     assert (info["capable"], info["self_test"]) == (True, "not_run")

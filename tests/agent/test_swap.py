@@ -132,7 +132,7 @@ def test_a_swap_under_a_reader(live: Live, topic: Topic, agent: Asking) -> None:
     assert topic.read() == topic.latest
     assert topic.read("read_uncommitted") == topic.latest
     log = agent.ask("log", topic=topic.name, partition=0)
-    assert topic.clean_point == manifest.bound
+    assert topic.cleaner_checkpoint == manifest.bound
     assert log["cleaning"] != "paused"
     assert agent.ask("info")["pauses"] == []
 
@@ -187,7 +187,7 @@ def test_one_group_per_request(live: Live, agent: Asking) -> None:
     assert agent.ask(
         "checkpoint", topic=topic.name, partition=0, topic_id=log["topic_id"], dir=log["dir"], offset=manifest.bound
     ) == {"offset": manifest.bound}
-    assert topic.clean_point == manifest.bound
+    assert topic.cleaner_checkpoint == manifest.bound
     assert topic.read() == topic.latest
 
 

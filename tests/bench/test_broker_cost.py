@@ -179,5 +179,5 @@ def test_the_cost_of_a_log_request(broker_43: StartBroker) -> None:
         time.sleep(seconds)
         idle = cpu_seconds(broker.pid) - idle
     each_ms = 1000 * (used - idle) / SCANS
-    print(f"\n{CLEAN_POINTS} clean points: {each_ms:.2f} ms of the broker's CPU a log request")  # noqa: T201
+    print(f"\n{CLEAN_POINTS} checkpoints: {each_ms:.2f} ms of the broker's CPU per log request")  # noqa: T201
     assert each_ms <= MOST_QUERY_MS

@@ -71,7 +71,7 @@ def test_power_cuts_that_keep_the_order(live: LiveSwap, judge_43: Judge, workspa
     recovered_live(states, live, workspace)
 
 
-def test_a_swap_of_what_was_not_flushed_is_noticed(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
+def test_a_swap_of_unflushed_files_is_noticed(live: LiveSwap, judge_43: Judge, workspace: Path) -> None:
     """A-18: a staged file that is not flushed before the swap is lost in a power cut."""
     staging = [operation for operation in live.staging if operation.kind != "fsync"]
     assert len(staging) < len(live.staging)

@@ -90,7 +90,7 @@ def test_every_prefix_and_subset_loads_after_an_unclean_stop(
         *(pytest.param(start, marks=pytest.mark.long) for start in STARTS if "0" not in start),
     ],
 )
-def test_the_loader_of_3_9_says_the_same(
+def test_the_loader_of_3_9_agrees(
     scenario: Scenario, operations: list[FileOperation], judge_39: Judge, workspace: Path, start: str
 ) -> None:
     """The oldest release that cleanerd supports has its own loader."""

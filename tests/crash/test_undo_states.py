@@ -77,7 +77,7 @@ def test_every_undo_state_loads_after_an_unclean_stop(
 
 
 @pytest.mark.long
-def test_the_loader_of_3_9_says_the_same(
+def test_the_loader_of_3_9_agrees(
     scenario: Scenario, undo: list[FileOperation], judge_39: Judge, workspace: Path
 ) -> None:
     """The oldest release that cleanerd supports."""

@@ -23,7 +23,7 @@ FAR_APART = ("two segments as far as one reaches", "two segments one further tha
 
 
 @pytest.mark.parametrize("name", FAR_APART)
-def test_the_index_says_nothing(judge_43: Judge, work: Path, name: str) -> None:
+def test_segments_with_empty_indexes(judge_43: Judge, work: Path, name: str) -> None:
     """C-31: groups equal Kafka's, and every record is found by its offset."""
     (cell,) = (cell for cell in GAPS if cell.name == name)
     emptied = []

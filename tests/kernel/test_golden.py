@@ -77,7 +77,7 @@ def test_example_c_moves_the_base_timestamp() -> None:
     assert _rewrite(A, [False, False, True], [_kernel.ACTION_REBUILD]) == C
 
 
-def test_example_d_is_what_is_left_of_an_emptied_batch() -> None:
+def test_example_d_is_an_emptied_batch() -> None:
     """F-13 D, F-2.5: base timestamp -1, the maximum kept, no record."""
     full = encode_batch(
         [Record(key=b"k", value=b"v", timestamp=T + 20 * i) for i in range(5)],

@@ -102,15 +102,15 @@ def too_high(log_dir: Path, state: Path, writers: Writers) -> list[str]:
         topic, _, partition = name.rpartition("-")
         open_from = writers.open_from(Place(topic, int(partition)))
         if open_from is not None and point > open_from:
-            wrong.append(f"{whose} clean point {point} of {name}: a transaction is open from {open_from}")
+            wrong.append(f"{whose} checkpoint {point} of {name}: a transaction is open from {open_from}")
         below = [each for each in loaded[name] if each[0] < point]
         keys = [key for _, key, _, _ in below]
         if len(set(keys)) < len(keys):
             twice = sorted({key for key in keys if keys.count(key) > 1}, key=repr)
-            wrong.append(f"{whose} clean point {point} of {name} is too high: duplicate keys below it: {twice[:5]}")
+            wrong.append(f"{whose} checkpoint {point} of {name} is too high: duplicate keys below it: {twice[:5]}")
         doomed = [at for at, _, value, _ in below if number_of(value) in writers.doomed]
         if doomed:
-            wrong.append(f"{whose} clean point {point} of {name} is too high: aborted records at {doomed[:5]}")
+            wrong.append(f"{whose} checkpoint {point} of {name} is too high: aborted records at {doomed[:5]}")
     return wrong
 
 

@@ -53,7 +53,7 @@ def write(
     return last
 
 
-def clean_point(broker: Broker, topic: str) -> int | None:
+def cleaner_checkpoint(broker: Broker, topic: str) -> int | None:
     """The line of the topic's partition in the checkpoint of the broker's own cleaner."""
     return cleaner_offset(directory_of(broker, topic).parent, Name(topic, 0))
 

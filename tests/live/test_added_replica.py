@@ -240,7 +240,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
 
 
 @pytest.mark.parametrize("topic", ["kafka", "alone"])
-def test_it_comes_back(results: Results, topic: str) -> None:
+def test_the_deleted_key_comes_back(results: Results, topic: str) -> None:
     """Why U-79 exists: broker 3 never gets the tombstone and the marker."""
     assert results.cleaned[topic] == OnDisk(value=False, tombstone=False, aborted=False, marker=False)
     assert results.stopped[topic] == OnDisk(value=True, tombstone=False, aborted=True, marker=False)
@@ -248,7 +248,7 @@ def test_it_comes_back(results: Results, topic: str) -> None:
     assert results.consumed[topic] == {b"k": b"v", b"a": b"aborted", b"b": b"committed"}
 
 
-def test_it_waits_for_less_clean_replicas(results: Results) -> None:
+def test_the_tombstone_waits_for_less_clean_replicas(results: Results) -> None:
     """U-79: with peers, tombstone and ABORT marker stay until all replicas are as clean."""
     assert results.cleaned["peers"] == OnDisk(value=False, tombstone=True, aborted=False, marker=True)
     assert results.stopped["peers"] == OnDisk(value=True, tombstone=False, aborted=True, marker=False)

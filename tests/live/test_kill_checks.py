@@ -82,21 +82,21 @@ def writers(doomed: tuple[int, ...] = (), open_from: int | None = None) -> Write
     return cast("Writers", SimpleNamespace(doomed=set(doomed), unplaced=[], open_from=lambda _place: open_from))
 
 
-def test_clean_points_that_are_too_high(tmp_path: Path) -> None:
+def test_checkpoints_that_are_too_high(tmp_path: Path) -> None:
     """S-50, U-10: a duplicate key below one, an aborted record, an open transaction."""
     log_dir, state = points(tmp_path, kafkas=4, ours=4)
     assert too_high(log_dir, state, writers()) == []
     reported = too_high(log_dir, state, writers(doomed=(3,), open_from=2))
-    assert [each.split(" clean point")[0] for each in reported] == ["Kafka's", "Kafka's", "our", "our"]
+    assert [each.split(" checkpoint")[0] for each in reported] == ["Kafka's", "Kafka's", "our", "our"]
     assert "open from 2" in reported[0]
     assert "aborted records at [3]" in reported[1]
 
 
 @pytest.mark.parametrize(("kafkas", "ours", "whose"), [(5, 4, "Kafka's"), (4, 5, "our")])
-def test_a_key_twice_below_a_clean_point(tmp_path: Path, kafkas: int, ours: int, whose: str) -> None:
+def test_a_duplicate_key_below_a_checkpoint(tmp_path: Path, kafkas: int, ours: int, whose: str) -> None:
     """S-50: in either of the two checkpoints."""
     (reported,) = too_high(*points(tmp_path, kafkas=kafkas, ours=ours), writers())
-    assert reported == f"{whose} clean point 5 of orders-0 is too high: duplicate keys below it: [b'a']"
+    assert reported == f"{whose} checkpoint 5 of orders-0 is too high: duplicate keys below it: [b'a']"
 
 
 class Reads:

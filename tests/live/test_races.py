@@ -24,7 +24,7 @@ from tests.live.shared_broker import (
     alter,
     begin_move,
     check_broker,
-    clean_point,
+    cleaner_checkpoint,
     delete,
     facts,
     info,
@@ -102,7 +102,7 @@ def other_sizes(broker: Broker, topic: str) -> None:
 
 def own_cleaner(broker: Broker, topic: str) -> None:
     alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "0")
-    wait_until("it was at it", lambda: (clean_point(broker, topic) or 0) > 0)
+    wait_until("the cleaner has cleaned it", lambda: (cleaner_checkpoint(broker, topic) or 0) > 0)
     alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "1")
 
 

@@ -16,7 +16,7 @@ from tests.brokers.ledger import Partition
 from tests.brokers.markers import wait_until_ended
 from tests.brokers.node import wait_until
 from tests.live.load import create_topics
-from tests.live.shared_broker import check_broker, clean_point, directory_of, facts, read, set_topic, write
+from tests.live.shared_broker import check_broker, cleaner_checkpoint, directory_of, facts, read, set_topic, write
 from tests.support.log_dirs import read_segments
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -145,7 +145,7 @@ def test_d03_segments_of_no_bytes(rounds: Rounds) -> None:
         return 0 in sizes(directory, "*.log").values()
 
     def is_done() -> bool:
-        return (clean_point(broker, "d03") or 0) >= facts(broker, "d03").active.base
+        return (cleaner_checkpoint(broker, "d03") or 0) >= facts(broker, "d03").active.base
 
     for _ in range(10):  # the broker's next pass may remove one that an earlier pass left
         set_topic(broker, "d03", "min.cleanable.dirty.ratio", "0.0")
@@ -187,7 +187,7 @@ def test_d04_not_twice_within_the_delay(rounds: Rounds) -> None:
 
 
 @pytest.mark.long
-def test_d07_disk_is_given_back(rounds: Rounds) -> None:
+def test_d07_disk_space_is_released(rounds: Rounds) -> None:
     """D-07: the sources stay for file.delete.delay.ms, staged files become the log; then the log is smaller."""
     broker = rounds.broker
     create_topics(broker, ["d07"], file_delete_delay_ms="20000")
@@ -217,7 +217,7 @@ def test_the_checkpoint_survives_a_sigkill(rounds: Rounds) -> None:
     assert first.outcome == "cleaned", first.reason
     broker.kill()
     broker.start()
-    assert clean_point(broker, "point") == first.end_offset
+    assert cleaner_checkpoint(broker, "point") == first.end_offset
     latest = write(broker, "point")
     (second,) = rounds.clean(Name("point", 0))
     assert second.outcome == "cleaned", second.reason

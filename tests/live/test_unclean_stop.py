@@ -9,7 +9,7 @@ import pytest
 from cleanerd.format.names import TopicPartition as Name
 from tests.live.load import create_topics
 from tests.live.rounds import Rounds, with_agent
-from tests.live.shared_broker import check_broker, clean_point, facts, read, write
+from tests.live.shared_broker import check_broker, cleaner_checkpoint, facts, read, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def test_cleaned_up_to_the_active_segment(broker_43: StartBroker, tmp_path: Path
     (result,) = Rounds(broker, tmp_path / "state").clean(Name("orders", 0))
     assert (result.outcome, result.end_offset) == ("cleaned", found.active.base), result.reason
     assert result.removed.superseded > 0
-    assert clean_point(broker, "orders") == found.active.base
+    assert cleaner_checkpoint(broker, "orders") == found.active.base
     broker.kill()
     broker.start()
     assert facts(broker, "orders").active.base == found.active.base

@@ -16,7 +16,7 @@ from tests.live.shared_broker import (
     admin_request,
     alter,
     check_broker,
-    clean_point,
+    cleaner_checkpoint,
     delete,
     facts,
     move,
@@ -70,10 +70,10 @@ def deleted_above(broker: Broker, topic: str) -> None:
 
 def cleaned_by_the_broker(broker: Broker, topic: str) -> None:
     """The broker's cleaner does not know of the cleaning; the write before gives it work."""
-    before = clean_point(broker, topic) or 0
+    before = cleaner_checkpoint(broker, topic) or 0
     write(broker, topic)
     alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "0")
-    wait_until("it was at it", lambda: (clean_point(broker, topic) or 0) > before)
+    wait_until("the cleaner has cleaned it", lambda: (cleaner_checkpoint(broker, topic) or 0) > before)
     alter(broker, ResourceType.TOPIC, topic, "min.cleanable.dirty.ratio", "1")
 
 

@@ -101,7 +101,7 @@ def test_too_few_samples_raise(some: Series) -> None:
         thirds(some)
 
 
-def test_the_table_names_what_failed() -> None:
+def test_the_table_names_failed_rows() -> None:
     rows = [flat("descriptors", series(lambda at: at), 2), reported("CPU", series(lambda at: 12345 + at))]
     checks = [Check("SIGTERM", "exit code 143", ok=True), Check("verify", "exit code 5", ok=False)]
     assert failing([*rows, *checks]) == ["descriptors", "verify"]

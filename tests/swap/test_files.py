@@ -72,7 +72,7 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     assert outside.read_bytes() == b"theirs"
 
 
-def test_errors_name_the_file_and_what_failed(tmp_path: Path) -> None:
+def test_errors_name_the_file_and_the_failure(tmp_path: Path) -> None:
     """One line for the operator."""
     with PartitionFiles(tmp_path) as files, pytest.raises(CleanerdError) as caught:
         files.rename("missing.log", "x")

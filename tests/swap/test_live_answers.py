@@ -252,7 +252,7 @@ def test_an_agent_that_cannot_swap_is_left_alone(root: Path, code: str) -> None:
         assert (result.outcome, len(agent.requested("swap"))) == ("skipped", 1)
 
 
-def test_a_refusal_that_says_done_counts(root: Path) -> None:
+def test_finished_groups_of_a_refused_request_count(root: Path) -> None:
     """Finished groups of a request that stopped half-way stay swapped."""
     expected = cleaned_offline(root)
 

@@ -54,7 +54,7 @@ def expired(first: int = 0, key: str = "k") -> bytes:
 
 @pytest.mark.parametrize("late", [rec("k", 5), rec("k", 10), rec("k")])
 @pytest.mark.parametrize("rolls", [False, True])
-def test_a_late_record_of_a_key_whose_tombstone_goes(tmp_path: Path, late: object, rolls: bool) -> None:
+def test_a_late_record_of_a_key_whose_tombstone_is_removed(tmp_path: Path, late: object, rolls: bool) -> None:
     """U-1: stage found no other record of the key, but a record that arrived since brings the key back."""
     tail = batches(rec("t", 1), first=3)
     log_dir = log_of(tmp_path, {0: expired(), 2: batches(rec("a", 2), first=2), 3: tail})

@@ -58,7 +58,7 @@ def test_another_assertion_is_another_failure() -> None:
     assert asserted_at(error(is_low)) == asserted_at(error(is_low)) != asserted_at(error(is_high))
 
 
-def test_numbers_come_back() -> None:
+def test_numbers_round_trip() -> None:
     for dropped in (set(), {3}, {0, 1, 2, 7, 9, 10}):
         assert parsed(numbers(dropped)) == dropped
 

@@ -72,7 +72,7 @@ def test_only_an_in_progress_marker_may_stay_open_and_only_while_a_fault_lasts()
 
 
 @pytest.mark.long
-def test_a_run_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     """Finished cases are not repeated; a case with a problem is reported at the end."""
     record = tmp_path / "calls.jsonl"
     faults = ("--fault", "lock", "--fault", "EMFILE")
@@ -113,7 +113,7 @@ def test_some_hostile_bytes_led_by_coverage(tmp_path: Path, count: int) -> None:
 @pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.timeout(1800)
-def test_a_run_continues_where_it_was(tmp_path: Path) -> None:
+def test_make_torture_continues_a_run(tmp_path: Path) -> None:
     """``make torture`` with its real command, with a new seed. ``make test-rest`` has the longer run."""
     seed = str(int.from_bytes(os.urandom(4)))
     variables = {"TORTURE_SEED": seed, "TORTURE_STATE": str(tmp_path / "state.json")}

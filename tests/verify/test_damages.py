@@ -316,7 +316,7 @@ def test_only_the_replaced_segments(scene: Scene) -> None:
     assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
 
 
-def test_the_beginning_of_the_log_is_gone(scene: Scene) -> None:
+def test_the_beginning_of_the_log_is_missing(scene: Scene) -> None:
     """No cleaning removes a first segment: only the checkpoint can show that its deletion was requested."""
     for file in scene.partition.glob(f"{0:020d}.*"):
         file.unlink()
