@@ -1,7 +1,7 @@
-/* Preloaded into a broker's JVM, or into what stages for it: every change of names below a directory, and every flush there, in the order they happen.
+/* Preloaded into a broker's JVM, or into the staging process: records every change of names below a directory, and every flush there, in order.
  *
- * A line each in $RECORD_TO: the call, the path, for a rename the target. What is written, cut or mapped is told by name
- * only: the files of a swap were written and flushed before. Built by tests/crash/live_swap.py; never shipped. */
+ * One line each in $RECORD_TO: the call, the path, for a rename the target. Of writes, truncations and mappings only the
+ * name is recorded: the files of a swap were written and flushed before. Built by tests/crash/live_swap.py; never shipped. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -31,7 +31,7 @@ __attribute__((constructor)) static void begin(void) {
 
 static int is_below(const char *path) { return out >= 0 && path != NULL && strncmp(path, root, strlen(root)) == 0; }
 
-static void tell(const char *call, const char *path, const char *target) {
+static void record(const char *call, const char *path, const char *target) {
     char line[3 * PATH];
     int length = snprintf(line, sizeof line, "%s\t%s\t%s\n", call, path, target);
     int before = errno;
@@ -52,11 +52,11 @@ static void descriptor_path(int descriptor, char *path) {
     static type (*real)(__VA_ARGS__); \
     if (real == NULL) real = (type (*)(__VA_ARGS__))dlsym(RTLD_NEXT, #name)
 
-/* The call and its line belong together: what is told first happened first. */
+/* The call and its line belong together: the lines are in the order of the calls. */
 #define TOLD(call, path, target, doing) \
     pthread_mutex_lock(&one_at_a_time); \
     int result = doing; \
-    if (result >= 0) tell(call, path, target); \
+    if (result >= 0) record(call, path, target); \
     pthread_mutex_unlock(&one_at_a_time); \
     return result
 
@@ -111,13 +111,13 @@ REMOVING(rmdir, "rmdir")
 FLUSHING(fsync)
 FLUSHING(fdatasync)
 
-/* What else can change a file: the recording says so, and whoever reads it makes sure that it is not one of the swap's. */
+/* Other changes of a file: they are recorded, and the reader checks that no file of the swap is among them. */
 #define CHANGING(type, name, parameters, arguments, ...) \
     type name parameters { \
         REAL(type, name, __VA_ARGS__); \
         char path[PATH]; \
         descriptor_path(file, path); \
-        if (is_below(path)) tell("change", path, ""); \
+        if (is_below(path)) record("change", path, ""); \
         return real arguments; \
     }
 CHANGING(int, ftruncate64, (int file, off64_t size), (file, size), int, off64_t)

@@ -28,7 +28,7 @@ final class BrokerMetrics {
         }
     }
 
-    /** Kafka quotes a tag in which there is a slash. */
+    /** Kafka quotes a tag with a slash. */
     private static String unquoted(String tag) {
         return tag == null ? "" : tag.startsWith("\"") ? ObjectName.unquote(tag) : tag;
     }

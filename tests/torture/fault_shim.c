@@ -1,10 +1,10 @@
 /* Preloaded into a test: the i-th system call below a directory fails, is interrupted, or does half of its work.
  *
- * Nothing happens until fault_arm(). Then every call that names or has open something below `root` (or any socket, as
- * far as sockets are asked for) is counted if its class is in `mask`; number `target` (from 0) fails with `error`, and
- * all later ones as well when `lasting`. `error` SHORT lets a read or write do half of what it was asked for.
- * With $FAULT_CONTROL the switch lies in that file, which has been made before, and another process throws it.
- * Without fault_arm(): every call below $HANG_BELOW does not come back as long as the file $HANG_WHILE is there.
+ * It is inactive until fault_arm(). Then every call for a path or descriptor below `root` (or for any socket, if sockets
+ * are requested) is counted if its class is in `mask`; number `target` (from 0) fails with `error`, and
+ * all later ones as well when `lasting`. `error` SHORT makes a read or write transfer half of its bytes.
+ * With $FAULT_CONTROL the switch is in that existing file, and another process sets it.
+ * Without fault_arm(): every call below $HANG_BELOW hangs while the file $HANG_WHILE exists.
  * Built by tests/torture/shim.py; never shipped. */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -44,7 +44,7 @@ static struct fault own, *fault = &own;
 
 static char hang_below[PATH], hang_while[PATH];
 
-/* A process of its own switches a JVM's faults: through a file that both have mapped. */
+/* Another process switches a JVM's faults through a file that both have mapped. */
 static void shared(const char *control) {
     int file = (int)syscall(SYS_openat, AT_FDCWD, control, O_RDWR | O_CLOEXEC);
     if (file < 0) abort();
@@ -95,8 +95,8 @@ int fault_by_class(int row) { return atomic_load(&fault->by_class[row]); }
 const char *fault_call(void) { return fault->call; }
 const char *fault_path(void) { return fault->path; }
 
-/* Which descriptors lead below the root, as far as somebody looked: to ask the kernel costs more than most calls do.
- * Only for a process that throws its own switch; a JVM's threads close and open at the same time. */
+/* A cache of which descriptors are below the root: a query of the kernel costs more than most calls.
+ * Only for a process that sets its own switch; a JVM's threads close and open at the same time. */
 enum { UNKNOWN, BELOW, ELSEWHERE };
 #define KNOWN 1024
 static atomic_uchar known[KNOWN];
@@ -109,7 +109,7 @@ static void tell(int descriptor, int what) {
     if (descriptor >= 0 && descriptor < KNOWN) atomic_store(&known[descriptor], (unsigned char)what);
 }
 
-/* Where a descriptor leads; "" when that cannot be said. */
+/* The path of a descriptor; "" if it is unknown. */
 static void descriptor_path(int descriptor, char *path) {
     char link[40];
     if (descriptor == AT_FDCWD) snprintf(link, sizeof link, "/proc/self/cwd");
@@ -135,7 +135,7 @@ static void forget_all(void) {
     for (int descriptor = 0; descriptor < KNOWN; descriptor++) tell(descriptor, UNKNOWN);
 }
 
-/* Whether calls that name this may fail: any, unless an ending was asked for. */
+/* Whether calls with this path may fail: any, unless an ending is given. */
 static int is_wanted(const char *path) {
     size_t length = strlen(path), ending = strlen(fault->ending);
     return length >= ending && strcmp(path + length - ending, fault->ending) == 0;
@@ -176,7 +176,7 @@ static int strikes_named(int row, const char *call, int directory, const char *n
     if (!atomic_load(&fault->armed)) return 0;
     int before = errno;
     char path[PATH];
-    /* Nobody here names a way up again. */
+    /* No caller uses "..". */
     if (name != NULL && name[0] != '/' && told_of(directory) == BELOW && !is_next(row)) return 0;
     named_path(directory, name, path);
     int yes = told_of(directory) == BELOW && name != NULL && name[0] != '/' ? hit(call, path) : strikes(row, call, path);
@@ -230,7 +230,7 @@ OPENING(open64)
 OPENING_AT(openat)
 OPENING_AT(openat64)
 
-/* Half of what was read, or written, but never nothing: nothing would be the end of the file. */
+/* Half of the bytes read or written, but at least one: none would mean the end of the file. */
 static size_t half(size_t count) { return count < 2 ? count : count / 2; }
 
 ssize_t read(int file, void *data, size_t count) {
@@ -240,7 +240,7 @@ ssize_t read(int file, void *data, size_t count) {
     ssize_t got = real(file, data, count);
     if (got < 2) return got;
     off_t back = got - (ssize_t)half((size_t)got);
-    if (lseek(file, -back, SEEK_CUR) < 0) return got; /* what cannot be given back must not be lost */
+    if (lseek(file, -back, SEEK_CUR) < 0) return got; /* bytes that cannot be unread must not be lost */
     return got - back;
 }
 
@@ -334,7 +334,7 @@ ssize_t recv(int file, void *data, size_t size, int flags) {
     return fault->error == SHORT ? real(file, data, half(size), flags) : -1;
 }
 
-/* Linux gives the descriptor back whatever close() returns: whoever tries again closes somebody else's. */
+/* Linux releases the descriptor whatever close() returns: a second close() would hit another file. */
 int close(int file) {
     REAL(int, close, int);
     int yes = strikes_open(CLOSE, "close", file), error = errno;
@@ -370,7 +370,7 @@ int socket(int domain, int type, int protocol) {
     return real(domain, type, protocol);
 }
 
-int posix_fallocate64(int file, off64_t at, off64_t size) { /* returns what others leave in errno */
+int posix_fallocate64(int file, off64_t at, off64_t size) { /* returns the error that others store in errno */
     REAL(int, posix_fallocate64, int, off64_t, off64_t);
     return strikes_open(ROOM, "posix_fallocate", file) ? fault->error : real(file, at, size);
 }
@@ -453,7 +453,7 @@ int closedir(DIR *directory) { /* closes its descriptor without our close() */
     return real(directory);
 }
 
-int dup2(int file, int to) { /* whatever `to` led to before */
+int dup2(int file, int to) { /* whatever `to` was before */
     REAL(int, dup2, int, int);
     tell(to, UNKNOWN);
     return real(file, to);

@@ -12,10 +12,10 @@ import java.util.Objects;
 import java.util.zip.CRC32C;
 
 /**
- * What Jazzer calls with arbitrary bytes. The first byte says what they are: a line that somebody sends, or the staged files of
- * a group and the log of its source, whose sums are made right, so that mutations reach what is behind them.
+ * The target that Jazzer calls with arbitrary bytes. The first byte chooses their kind: a client's line, or the staged files of a
+ * group and the log of its source. Their checksums are recomputed, so that mutations reach the checks after them.
  *
- * A refusal is an answer; whatever else is thrown is a finding.
+ * A refusal is a valid answer; any other exception is a finding.
  */
 public final class ReaderFuzzer {
     private static final Path PLACE = Path.of(System.getProperty("fuzz.place"));
@@ -27,7 +27,7 @@ public final class ReaderFuzzer {
         outcome(data);
     }
 
-    /** Without Jazzer: what becomes of each file, a line each. */
+    /** Without Jazzer: the result for each file, one line each. */
     public static void main(String[] files) throws IOException {
         for (String file : files) {
             System.out.println(outcome(Files.readAllBytes(Path.of(file))));
@@ -52,7 +52,7 @@ public final class ReaderFuzzer {
         return "well";
     }
 
-    /** As {@code Requests} reads it; what can be read can be written and read again. */
+    /** As {@code Requests} reads it; a valid request can be written and read again. */
     private static void line(String text) throws Refusal {
         Object value = Json.read(text);
         if (!Objects.equals(Json.read(Json.write(value)), value)) {

@@ -3,7 +3,7 @@ import javax.management.remote.JMXConnector;
 import javax.management.remote.JMXConnectorFactory;
 import javax.management.remote.JMXServiceURL;
 
-/** Prints the gauges of logs that a broker has, one topic a line: java Gauges.java PORT. */
+/** Prints a broker's gauges of logs, one topic per line: java Gauges.java PORT. */
 final class Gauges {
     public static void main(String[] arguments) throws Exception {
         String url = "service:jmx:rmi:///jndi/rmi://127.0.0.1:" + arguments[0] + "/jmxrmi";

@@ -14,7 +14,7 @@ import javax.tools.StandardJavaFileManager;
 import javax.tools.ToolProvider;
 
 /**
- * Checks the agent's sources with each overlay in their place, as build.sh compiles them, and writes no class.
+ * Checks the agent's sources with each overlay instead of its class, as build.sh compiles them; writes no class.
  *
  * Arguments: the sources, a directory with generated ones, and the overlays. Prints a line for each fault. One process
  * for all overlays takes a fifth of what build.sh takes for them.
@@ -34,7 +34,7 @@ final class Overlays {
         }
     }
 
-    /** A later root's file takes the place of an earlier one's of the same name. */
+    /** A later root's file replaces an earlier one's of the same name. */
     private static List<File> sources(Path... roots) throws IOException {
         Map<Path, File> files = new TreeMap<>();
         for (Path root : roots) {

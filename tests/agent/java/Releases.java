@@ -1,6 +1,6 @@
 package cleanerd.agent;
 
-/** Prints, for each argument, what release of Apache Kafka it is taken for, and whether that is a known one. */
+/** Prints, for each argument, the release of Apache Kafka that it counts as, and whether that is known. */
 final class Releases {
     private Releases() {}
 

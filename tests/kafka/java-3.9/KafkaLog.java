@@ -96,13 +96,13 @@ final class KafkaLog {
         return log.logSegments();
     }
 
-    /** The first record at or after a time, or what one of the special numbers of ListOffsets asks for; null for none. */
+    /** The first record at or after a time, or for one of the special times of ListOffsets; null for none. */
     FileRecords.TimestampAndOffset offsetForTime(long time) {
         Option<FileRecords.TimestampAndOffset> found = log.fetchOffsetByTimestamp(time, Option.empty());
         return found.isEmpty() ? null : found.get();
     }
 
-    /** What one fetch brings, and the aborted transactions that are told with it. */
+    /** The result of one fetch, with its aborted transactions. */
     record Fetched(Records records, List<AbortedTransaction> aborted) {}
 
     Fetched read(long offset, int maxBytes, boolean committed) {
@@ -182,7 +182,7 @@ final class KafkaLog {
         forget();
     }
 
-    /** Lets go of the files without touching them, as a crash would. */
+    /** Abandons the files without changing them, like a crash. */
     void abandon() {
         Handles.letGo(log);
         forget();

@@ -3,7 +3,7 @@ package cleanerd.judge;
 import org.apache.kafka.storage.internals.log.AbstractIndex;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
-/** How this release closes logs, and lets go of files without touching them, as a broker that is killed does. */
+/** How this release closes logs, and abandons files without changing them, like a killed broker. */
 final class Handles {
     private Handles() {}
 

@@ -5,11 +5,11 @@ import java.io.UncheckedIOException;
 import org.apache.kafka.storage.internals.log.AbstractIndex;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
 
-/** How this release closes logs, and lets go of files without touching them, as a broker that is killed does. */
+/** How this release closes logs, and abandons files without changing them, like a killed broker. */
 final class Handles {
     private Handles() {}
 
-    /** Since 4.4 to close a log cuts no index to what is used of it: its LogManager asks for that before. */
+    /** Since 4.4 closing a log does not truncate its indexes to the used part: its LogManager does that before. */
     static void close(UnifiedLog log) {
         log.prepareActiveSegmentForClose();
         log.close();

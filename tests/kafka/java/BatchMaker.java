@@ -71,7 +71,7 @@ final class BatchMaker {
         }
         MemoryRecords made = builder.build();
         if (batch.hasNonNull("append_time")) {
-            // as a leader does it: the header is patched, base timestamp and deltas stay the client's (F-2.6)
+            // like a leader: the header is patched, base timestamp and deltas stay the client's (F-2.6)
             for (MutableRecordBatch part : made.batches()) {
                 part.setMaxTimestamp(TimestampType.LOG_APPEND_TIME, batch.get("append_time").asLong());
             }

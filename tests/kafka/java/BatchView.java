@@ -57,7 +57,7 @@ final class BatchView {
         return batch.timestampType() == TimestampType.LOG_APPEND_TIME;
     }
 
-    /** Null when checksum and contents are right, else what Kafka says about them. */
+    /** Null if checksum and contents are right, otherwise Kafka's error. */
     String problem() {
         try {
             batch.ensureValid();

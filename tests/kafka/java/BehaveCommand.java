@@ -16,9 +16,9 @@ import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 
 /**
- * {@code behave}: what a broker that starts on each log does with it (U-37). A log is loaded from a copy in {@code scratch}, is
- * asked, and then has its retention by time tried. One that is {@code judged} is loaded twice more: after a recovery of every
- * segment, for retention by size; and to have its beginning deleted. The directories themselves are only read.
+ * {@code behave}: the behaviour of a broker that starts on each log (U-37). A log is loaded from a copy in {@code scratch} and
+ * queried, then its retention by time runs. A {@code judged} log is loaded twice more: after a recovery of every segment, for
+ * retention by size; and for deleting its beginning. The directories themselves are only read.
  */
 final class BehaveCommand {
     private final JsonNode command;
@@ -106,7 +106,7 @@ final class BehaveCommand {
                 .forEach(entry -> producers.add(Dumper.producer(entry)));
     }
 
-    /** What retention by time goes by, a number a segment. */
+    /** The time that retention uses, a number per segment. */
     private static void largest(KafkaLog log, ArrayNode into) throws IOException {
         for (LogSegment segment : log.segments()) {
             into.add(segment.largestTimestamp());

@@ -2,7 +2,7 @@ package cleanerd.judge;
 
 import com.fasterxml.jackson.databind.node.ObjectNode;
 
-/** What Kafka's cleaner said of a round, and what it cost. */
+/** The result of a round of Kafka's cleaner, and its cost. */
 record CleanAnswer(
         long endOffset,
         long bytesRead,

@@ -16,8 +16,8 @@ import java.util.Set;
  * {@code compare}: two directories batch by batch and record by record. Segment borders, sizes, checksums and compressed bytes
  * do not count; everything that a consumer, a follower or the next cleaning can see does.
  *
- * <p>The one thing that ours may have more than theirs is what U-13 asks for: an empty batch that ends one of its segments. Where
- * Kafka keeps one that an earlier release of ours closed a group with, ours may have taken its time away.
+ * <p>cleanerd's result may have one addition, by U-13: an empty batch that ends one of its segments. If Kafka keeps one with
+ * which an earlier release of cleanerd closed a group, cleanerd may have removed its time.
  */
 final class Comparer {
     private final ArrayNode differences;
@@ -120,7 +120,7 @@ final class Comparer {
         }
     }
 
-    /** An empty batch of time 0 is what earlier releases of ours closed groups with; beside others it has none now (U-13). */
+    /** Earlier releases of cleanerd closed groups with an empty batch of time 0; beside others it has no time now (U-13). */
     private static boolean isMended(BatchView their, BatchView our) {
         boolean closing = their.isEmpty() && our.isEmpty() && our.last;
         return closing && their.batch.maxTimestamp() == 0 && our.batch.maxTimestamp() == -1;

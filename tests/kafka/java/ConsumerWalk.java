@@ -13,8 +13,8 @@ import org.apache.kafka.common.record.internal.Record;
 import org.apache.kafka.common.record.internal.RecordBatch;
 
 /**
- * What a consumer gets from an offset on, fetch after fetch, until a fetch brings nothing more. Aborted data is left out the way
- * the consumer's own CompletedFetch does it, from what the broker's {@code UnifiedLog.read} names as aborted.
+ * A consumer's records from an offset on, fetch by fetch, until a fetch returns none. Aborted data is left out as by the
+ * consumer's own CompletedFetch, by the aborted transactions that the broker's {@code UnifiedLog.read} returns.
  */
 final class ConsumerWalk {
     private final KafkaLog log;

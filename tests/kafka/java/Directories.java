@@ -15,7 +15,7 @@ import java.util.stream.Stream;
 final class Directories {
     private Directories() {}
 
-    /** Copies the plain files of {@code source} with their times into a fresh {@code target}. */
+    /** Copies the plain files of {@code source} with their times into a new {@code target}. */
     static void copy(File source, File target) throws IOException {
         delete(target);
         Files.createDirectories(target.toPath());

@@ -3,7 +3,7 @@ package cleanerd.judge;
 import java.util.function.Supplier;
 import org.apache.kafka.common.utils.Time;
 
-/** A clock that shows what it is told: every decision of a judged round is made at one known moment. */
+/** A clock with a fixed time: every decision of a judged round is made at one known moment. */
 final class FixedTime implements Time {
     private final long nowMs;
 

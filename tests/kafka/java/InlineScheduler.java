@@ -7,7 +7,7 @@ import org.apache.kafka.server.util.Scheduler;
 
 /**
  * Runs one-time tasks at once, whatever their delay, so that a directory is final when a call returns: replaced segments are
- * really gone. Periodic tasks never run (time stands still) and neither does flushing (no test cuts the power).
+ * really deleted. Periodic tasks never run (the clock is fixed) and neither does flushing (no test cuts the power).
  */
 final class InlineScheduler implements Scheduler {
     @Override

@@ -11,7 +11,7 @@ import java.io.StringWriter;
 import java.nio.charset.StandardCharsets;
 import org.apache.kafka.common.utils.AppInfoParser;
 
-/** Reads one command as JSON from each line of stdin, answers with one line of JSON on stdout. README.md lists the commands. */
+/** Reads one command as JSON per line of stdin and answers with one line of JSON on stdout. README.md lists the commands. */
 public final class Judge {
     private static final ObjectMapper JSON = new ObjectMapper();
 
@@ -19,7 +19,7 @@ public final class Judge {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = System.out;
-        System.setOut(System.err); // whatever a library prints must not get between the answers
+        System.setOut(System.err); // output of libraries must not get between the answers
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             ObjectNode answer = JSON.createObjectNode();

@@ -11,7 +11,7 @@ import java.util.Comparator;
 import java.util.HexFormat;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 
-/** {@code load}: what Kafka makes of directories when it starts. Works in place unless a {@code source} is named to copy from. */
+/** {@code load}: Kafka's start on directories. Works in place unless a {@code source} is named to copy from. */
 final class LoadCommand {
     private LoadCommand() {}
 

@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
 
-/** What the bytes of a log say, without any index: segments, batches, and of each record its offset and time. */
+/** The facts in a log's bytes, without any index: segments, batches, and every record's offset and time. */
 final class LogFacts {
     final List<SegmentFacts> segments = new ArrayList<>();
     final long bytes;
@@ -51,13 +51,13 @@ final class LogFacts {
             view.batch.baseOffset(), view.batch.lastOffset(), view.batch.maxTimestamp(), records.size(), control ? 1 : 0
         });
         for (BatchView.RecordView record : records) {
-            // a broker looks for a time in those batches only whose header says that it is there
+            // a broker searches a time only in batches whose header includes it
             long found = Math.min(record.timestamp(), view.batch.maxTimestamp());
             facts.records.add(new long[] {record.offset(), record.timestamp(), found, control ? 1 : 0});
         }
     }
 
-    /** Every time that the log knows, those of its files included. */
+    /** Every time in the log, those of its files included. */
     void times(TreeSet<Long> into) {
         for (SegmentFacts segment : segments) {
             into.add(segment.modifiedMs);

@@ -41,7 +41,7 @@ final class LogMaker {
         FileList.write(directory, answer.putObject("files"));
         Set<Long> made = Directories.segments(directory).keySet();
         if (!made.equals(expected)) {
-            // a log that rolled where nobody asked for it is not what the test means
+            // the log rolled at a place that the test did not request
             throw new IllegalArgumentException("segments were to be at " + expected + ", Kafka made " + made);
         }
     }

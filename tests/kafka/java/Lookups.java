@@ -15,7 +15,7 @@ import org.apache.kafka.storage.internals.log.OffsetIndex;
 import org.apache.kafka.storage.internals.log.TimeIndex;
 
 /**
- * {@code lookups}: asks Kafka's index classes for every offset and time that could make a difference (each batch, record and
+ * {@code lookups}: queries Kafka's index classes for every relevant offset and time (each batch, record and
  * entry, and one beside it) and checks that reading on from the answer finds what a scan from the start of the segment finds.
  */
 final class Lookups {
@@ -62,7 +62,7 @@ final class Lookups {
     private long check(File log) throws IOException {
         read(log);
         if (positions.isEmpty()) {
-            return 0; // nothing to look up; Kafka makes the indexes of an empty active segment only when it needs them
+            return 0; // nothing to look up; Kafka creates the indexes of an empty active segment on demand
         }
         File indexFile = Directories.sibling(log, ".index");
         File timeFile = Directories.sibling(log, ".timeindex");
@@ -138,7 +138,7 @@ final class Lookups {
             }
             previous = entry;
         }
-        // the broker takes a segment's largest timestamp from this entry, and skips the segment by it
+        // the broker reads a segment's largest timestamp from this entry, and skips the segment by it
         if (maxTimestamp >= 0 && (previous == null || previous.indexKey() != maxTimestamp)) {
             problem("last time index entry is " + previous + ", largest timestamp is " + maxTimestamp);
         }
@@ -155,7 +155,7 @@ final class Lookups {
         }
     }
 
-    /** The way of LogSegment.findOffsetByTimestamp. */
+    /** Like LogSegment.findOffsetByTimestamp. */
     private void timeLookup(OffsetIndex index, TimeIndex timeIndex, long time) {
         asked++;
         IndexEntry floor = timeIndex.lookup(time);

@@ -7,7 +7,7 @@ import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.common.Uuid;
 
-/** What a log is opened with; every field has the broker's meaning. */
+/** The options for opening a log; every field has the broker's meaning. */
 record OpenOptions(
         File directory,
         Map<String, String> config,

@@ -7,16 +7,16 @@ import java.util.Collection;
 import java.util.List;
 import java.util.TreeSet;
 
-/** What all logs of a {@code behave} are asked, so that their answers can be compared: at, and just beside, all that they know. */
+/** The queries for all logs of a {@code behave}, so that answers can be compared: at, and just beside, all of their values. */
 final class Questions {
     private static final int MOST_TIMES = 150;
     private static final int MOST_RETENTIONS = 40;
     private static final int MOST_OFFSETS = 12;
     private static final int FEW_BATCHES = 400;
 
-    /** Ascending: a broker is asked for the first record at or after each of them. */
+    /** Ascending: a broker returns the first record at or after each of them. */
     final List<Long> timesMs;
-    /** Descending, so that one log can be asked all of them: the next one deletes what this one does, and more. */
+    /** Descending, so that one log serves all of them: each one deletes the segments of the previous one, and more. */
     final List<Long> retentionsMs;
     /** Descending for the same reason. */
     final List<Long> retentionBytes;
@@ -45,7 +45,7 @@ final class Questions {
             for (long beside = time - 1; beside <= time + 1 && beside >= time - 1; beside++) {
                 add(times, beside);
             }
-            // Kafka deletes what is older than retention.ms: a segment of this time goes at the one, stays at the other.
+            // Kafka deletes segments older than retention.ms: one of this time is deleted at the first value, kept at the second.
             if (time <= nowMs) {
                 add(retentions, nowMs - time - 1);
                 add(retentions, nowMs - time);
@@ -66,7 +66,7 @@ final class Questions {
     }
 
     private static void add(TreeSet<Long> set, long value) {
-        if (value >= 0) { // below are the words of ListOffsets: earliest, latest, largest
+        if (value >= 0) { // negative values are special times of ListOffsets: earliest, latest, largest
             set.add(value);
         }
     }
@@ -75,7 +75,7 @@ final class Questions {
         values.forEach(into::add);
     }
 
-    /** All values, or so many of them, evenly, the first and the last among them. */
+    /** All values, or an even selection of this size with the first and the last. */
     private static List<Long> spread(Collection<Long> values, int most) {
         List<Long> all = new ArrayList<>(values);
         if (all.size() <= most) {

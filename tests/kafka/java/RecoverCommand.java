@@ -26,9 +26,9 @@ import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.storage.internals.log.ProducerStateEntry;
 
 /**
- * {@code recover}: what a starting broker makes of each directory, and what readers of committed data find in it then; once
- * as it is, and once after the open transactions were aborted. Works in place: {@code shut_down} stops the broker cleanly
- * and asks nothing, else the logs are of no use afterwards.
+ * {@code recover}: a broker's start on each directory, and the committed records that readers find then, also after the open
+ * transactions were aborted. Works in place: {@code shut_down} only stops the broker cleanly, otherwise the logs are unusable
+ * afterwards.
  */
 final class RecoverCommand {
     private static final HexFormat HEX = HexFormat.of();
@@ -98,7 +98,7 @@ final class RecoverCommand {
         }
     }
 
-    /** All that a consumer of committed data gets: offset, key, value, and the header {@code version}. */
+    /** All records of a read_committed consumer: offset, key, value, and the header {@code version}. */
     private static void read(KafkaLog log, ArrayNode into) throws IOException {
         long position = log.logStartOffset();
         for (long before = -1; before < position; ) {

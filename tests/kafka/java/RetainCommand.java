@@ -7,7 +7,7 @@ import java.io.File;
 import org.apache.kafka.common.record.internal.FileRecords;
 import org.apache.kafka.storage.internals.log.LogSegment;
 
-/** {@code retain}: what a broker takes for a log's times, and what its retention leaves of it. Works in place. */
+/** {@code retain}: a log's times for a broker, and the rest after its retention. Works in place. */
 final class RetainCommand {
     private RetainCommand() {}
 

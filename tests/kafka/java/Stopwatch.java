@@ -3,7 +3,7 @@ package cleanerd.judge;
 import com.sun.management.OperatingSystemMXBean;
 import java.lang.management.ManagementFactory;
 
-/** CPU time of this thread and of the whole JVM, and time on the wall, since it was made. */
+/** CPU time of this thread and of the whole JVM, and elapsed time, since its creation. */
 final class Stopwatch {
     private final long threadCpu = threadCpu();
     private final long processCpu = processCpu();

@@ -24,9 +24,9 @@ import org.apache.kafka.storage.internals.log.LogSegment;
 import org.apache.kafka.storage.internals.log.LogSegments;
 
 /**
- * A read of committed records by Kafka 4.3's own classes, in the middle of which Kafka's own swap is made: after the read
- * took a segment that holds aborted data, before it asks the segments above for the transaction's entry. No lock keeps the
- * two apart. Prints what is replaced, and whether the read tells of the aborted transaction.
+ * A read_committed read by Kafka 4.3's own classes, in the middle of which Kafka's own swap happens. The swap comes after the
+ * read of a segment with aborted data, and before the search of the later segments for the transaction's entry. No lock
+ * separates the two. Prints the replaced segments, and whether the read returns the aborted transaction.
  */
 final class AbortedReads {
     private static final TopicPartition NAME = new TopicPartition("t", 0);
@@ -34,7 +34,7 @@ final class AbortedReads {
     private static final LogDirFailureChannel FAILURES = new LogDirFailureChannel(1);
     private static final long PRODUCER = 7;
 
-    /** What a reader asks, and what happens first. */
+    /** A reader's call, and the event before it. */
     private static final class Interrupted extends LogSegments {
         private Swap next = () -> { };
 
@@ -105,7 +105,7 @@ final class AbortedReads {
         replace(withMarker(".cleaned"), data, marker);
     }
 
-    /** Each source by an output of its own; the second has the entry or does not. */
+    /** Each source has an output of its own; the second has the entry or not. */
     private void oneByOne(boolean withEntry) throws IOException {
         replace(segment(0, ".cleaned"), data);
         LogSegment output = segment(2, ".cleaned");

@@ -6,13 +6,13 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Path;
 
-/** Who connects to the agent's socket while its mode is still the umask's, and who comes when it is in its place. */
+/** A client that connects while the socket's mode is still the umask's, and one that comes when it is in place. */
 public final class Early {
     private static SocketChannel early;
 
     private Early() {}
 
-    /** Called where the socket is bound, and not private yet. */
+    /** Called when the socket is bound, and not private yet. */
     static void come(Path fresh) throws Exception {
         early = connected(fresh);
     }

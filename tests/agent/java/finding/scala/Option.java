@@ -1,6 +1,6 @@
 package scala;
 
-/** An option as Scala's: by these two methods. */
+/** An option like Scala's, with these two methods. */
 public final class Option {
     private final Object value;
 

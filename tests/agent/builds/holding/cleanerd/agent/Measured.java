@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.zip.CRC32C;
 
-/** In the place of the self-test: how long the log's lock is held, in a log of many segments and producers. */
+/** Replaces the self-test: how long the log's lock is held, in a log of many segments and producers. */
 final class Measured {
     private static final int SEGMENTS = Integer.getInteger("cleanerd.test.segments");
     private static final int PRODUCERS = Integer.getInteger("cleanerd.test.producers");
@@ -68,7 +68,7 @@ final class Measured {
         Object run() throws IOException, Refusal;
     }
 
-    /** Whether each try has a hold of more than 10 ms: what is not the JVM's or the machine's doing is in each. */
+    /** Whether each try holds the lock for over 10 ms: a pause of the JVM or the machine is not in all of them. */
     private static boolean holdTooLong(Holds holds, Work work) throws IOException, Refusal {
         for (int i = 0; i < TRIES; i++) {
             List<Long> before = counts(holds);

@@ -4,7 +4,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** A swap stops where a test wants it: while {@code NAME.stop} lies in the directory of the system property. */
+/** A swap stops at a test's moment while {@code NAME.stop} exists in the directory of the system property. */
 final class Moment {
     private static final Path PLACE = Path.of(System.getProperty("cleanerd.test.moments"));
     private static final int MOST_STEPS = 6000;

@@ -3,7 +3,7 @@ package cleanerd.agent;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** The system has no thread to give while NAME.none lies in the directory of the system property. */
+/** The system refuses a new thread while NAME.none exists in the directory of the system property. */
 final class Threads {
     private static final Path PLACE = Path.of(System.getProperty("cleanerd.test.threads"));
 

@@ -5,7 +5,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
 
-/** A swap notes when it has the log's lock, by the clock that the JVM's own log of safepoints goes by. */
+/** A swap records when it has the log's lock, by the clock of the JVM's own safepoint log. */
 final class Moment {
     private static final Path NOTES = Path.of(System.getProperty("cleanerd.test.times"));
 

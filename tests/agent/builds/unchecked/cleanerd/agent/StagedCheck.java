@@ -3,7 +3,7 @@ package cleanerd.agent;
 import java.nio.file.Path;
 import java.util.List;
 
-/** Lets everything in, to show what the broker does with it. */
+/** Accepts everything, to show the broker's result. */
 final class StagedCheck {
     private StagedCheck() {}
 

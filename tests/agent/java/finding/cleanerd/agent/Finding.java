@@ -15,7 +15,7 @@ import kafka.log.LogManager;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.server.metrics.KafkaYammerMetrics;
 
-/** Prints what the agent finds in JVMs whose classes are these, and how it calls them; a line each, NAME=VALUE. */
+/** Prints the agent's findings in JVMs with these classes, and its calls of them; one line each, NAME=VALUE. */
 final class Finding {
     private static final Class<?> HELPERS = org.apache.kafka.storage.internals.log.LogManager.class;
 

@@ -7,7 +7,7 @@ import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.common.TopicPartition;
 
-/** A broker's LogManager: what the agent asks of it is declared here, above and in an interface, and is not public. */
+/** A broker's LogManager: the agent's members of it are here, in a superclass and in an interface, and not public. */
 public final class LogManager extends AboveLogManager {
     private final Map<TopicPartition, Object> logs;
 
@@ -26,7 +26,7 @@ public final class LogManager extends AboveLogManager {
         throw new IllegalArgumentException(name.topic());
     }
 
-    /** A gauge by which it is found; that its field has this name means nothing. */
+    /** The gauge by which it is found; the name of its field does not matter. */
     public static final class Gauge {
         private final Object seventeen;
 

@@ -1,6 +1,6 @@
 package scala.collection;
 
-/** An iterator as Scala's, which is none of Java's. */
+/** An iterator like Scala's, which is not one of Java's. */
 public interface Iterator {
     boolean hasNext();
 

@@ -3,9 +3,9 @@ package org.apache.kafka.server.metrics;
 import java.util.LinkedHashMap;
 import java.util.Map;
 
-/** A registry of gauges, as Kafka's; it tells when the JVM begins to use it. */
+/** A registry of gauges like Kafka's; it reports when the JVM begins to use it. */
 public final class KafkaYammerMetrics {
-    /** What is registered: by name the gauge. */
+    /** The registered gauges by name. */
     public static final Map<Name, Object> GAUGES = new LinkedHashMap<>();
 
     static {
