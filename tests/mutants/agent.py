@@ -13,7 +13,7 @@ PLANS = "tests/agent/test_refused_plans.py::test_plans_that_do_not_fit"
 
 AGENT = (
     Mutant(
-        "agent-looks-all-producers-up-at-once",
+        "agent-searches-all-producers-at-once",
         "A-36",
         f"{SOURCES}/BrokerLog.java",
         "PRODUCERS_AT_ONCE = 256;",
@@ -29,7 +29,7 @@ AGENT = (
         ("tests/agent/test_swap.py::test_producers_are_found_by_id",),
     ),
     Mutant(
-        "agent-tells-producers-in-a-look",
+        "agent-returns-producers-in-a-log-request",
         "A-36",
         f"{SOURCES}/LogAnswer.java",
         '        answer.put("leo", end);\n',
@@ -53,7 +53,7 @@ AGENT = (
         ("tests/torture/test_broker_calls.py::test_broker_calls_that_were_handled_wrongly",),
     ),
     Mutant(
-        "agent-tells-a-clean-point-of-another-log",
+        "agent-sends-a-checkpoint-of-another-log",
         "S-50",
         f"{SOURCES}/Checkpoint.java",
         "            require(log, offset, factsBelow(log, offset), wanted);\n        } catch",
@@ -61,7 +61,7 @@ AGENT = (
         ("tests/agent/test_log_changes.py::test_a_checkpoint_of_another_log",),
     ),
     Mutant(
-        "agent-does-not-ask-what-is-clean",
+        "agent-does-not-check-the-clean-section",
         "S-50",
         f"{SOURCES}/Checkpoint.java",
         "SegmentFacts wanted = clean == null ? found : clean;",
@@ -69,7 +69,7 @@ AGENT = (
         ("tests/agent/test_log_changes.py::test_a_checkpoint_for_another_segment",),
     ),
     Mutant(
-        "agent-forgets-a-pause-that-nobody-was-told-of",
+        "agent-forgets-an-unreported-pause",
         "A-22",
         f"{SOURCES}/Pauses.java",
         "                pause.close(); // it may be paused despite the failure\n",
@@ -93,7 +93,7 @@ AGENT = (
         ("tests/agent/test_evidence.py::test_aborted_transactions",),
     ),
     Mutant(
-        "agent-believes-checksums",
+        "agent-trusts-checksums",
         "A-23",
         f"{SOURCES}/StagedCheck.java",
         "if (sum.ofBatch(frame) != frame.crc()) {",
@@ -101,7 +101,7 @@ AGENT = (
         (DAMAGE,),
     ),
     Mutant(
-        "agent-takes-foreign-batches",
+        "agent-accepts-foreign-batches",
         "A-23",
         f"{SOURCES}/SourceMatch.java",
         " || !staged.sameKindAs(source)) {",
@@ -109,7 +109,7 @@ AGENT = (
         (DAMAGE,),
     ),
     Mutant(
-        "agent-takes-batches-that-begin-later",
+        "agent-accepts-batches-that-begin-later",
         "A-23",
         f"{SOURCES}/SourceMatch.java",
         "staged.base() == source.base() && ",
@@ -117,7 +117,7 @@ AGENT = (
         (DAMAGE,),
     ),
     Mutant(
-        "agent-takes-logs-without-their-end",
+        "agent-accepts-logs-without-their-end",
         "S-09",
         f"{SOURCES}/SourceMatch.java",
         "        if (missing != null) {\n",
@@ -125,7 +125,7 @@ AGENT = (
         (DAMAGE,),
     ),
     Mutant(
-        "agent-asks-no-txnindex",
+        "agent-requires-no-txnindex",
         "A-23",
         f"{SOURCES}/StagedCheck.java",
         '        TxnIndexCheck.check(group, staging.paths().get("txnindex"), sources, proof);\n',
@@ -141,7 +141,7 @@ AGENT = (
         (PLANS,),
     ),
     Mutant(
-        "agent-asks-for-no-log-start",
+        "agent-requires-no-log-start",
         "U-2",
         f"{SOURCES}/Preconditions.java",
         "if (request.logStart() != null && log.logStartOffset() != request.logStart()) {",
@@ -157,7 +157,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_the_brokers_cleaner_comes_first",),
     ),
     Mutant(
-        "agent-looks-once",
+        "agent-checks-once",
         "A-19",
         f"{SOURCES}/Swap.java",
         "        Preconditions.check(log, request);\n        // A deleted file",
@@ -173,7 +173,7 @@ AGENT = (
         ("tests/agent/test_swap.py::test_a_swap_under_a_reader",),
     ),
     Mutant(
-        "agent-leaves-what-it-moved-in",
+        "agent-leaves-the-moved-files",
         "A-24",
         f"{SOURCES}/Attempt.java",
         "            files.removeCleaned();\n",
@@ -181,7 +181,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_a_staged_file_is_changed_after_the_check",),
     ),
     Mutant(
-        "agent-serves-anybody",
+        "agent-serves-any-user",
         "A-29",
         "agent/unix/cleanerd/agent/Peers.java",
         "return peer.equals(self) || peer.equals(root) ? null : peer.getName();",
@@ -237,7 +237,7 @@ AGENT = (
         ("tests/agent/test_evidence.py::test_preconditions_are_sent_once",),
     ),
     Mutant(
-        "agent-swaps-beside-a-swap-in-doubt",
+        "agent-swaps-beside-an-unfinished-swap",
         "U-34",
         f"{SOURCES}/CleanedFiles.java",
         "            if (name.endsWith(SWAP) || ",
@@ -245,7 +245,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_an_unfinished_swap_stops_the_next",),
     ),
     Mutant(
-        "agent-swaps-beside-what-was-cleaned",
+        "agent-swaps-beside-a-foreign-cleaned-file",
         "U-34",
         f"{SOURCES}/CleanedFiles.java",
         " || name.endsWith(CLEANED) && !name.startsWith(ours)) {",
@@ -253,7 +253,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_an_unfinished_swap_stops_the_next",),
     ),
     Mutant(
-        "agent-lets-the-cleaner-at-half-a-swap",
+        "agent-resumes-the-cleaner-after-half-a-swap",
         "U-34",
         f"{SOURCES}/Swap.java",
         "            if (unsettled != null) {\n",
@@ -261,7 +261,7 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_the_brokers_cleaner_skips_the_partition",),
     ),
     Mutant(
-        "agent-keeps-a-pause-for-a-log-that-is-gone",
+        "agent-keeps-a-pause-for-a-deleted-log",
         "A-22",
         f"{SOURCES}/Attempt.java",
         "(!log.isCurrent() || !files.anyExists())",
@@ -269,7 +269,7 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_a_new_topic_of_its_name",),
     ),
     Mutant(
-        "agent-forgets-a-swap-that-it-could-not-look-at",
+        "agent-forgets-a-swap-with-an-unknown-result",
         "A-24",
         f"{SOURCES}/Swap.java",
         "        unsettled = attempt;\n        boolean swapped = false;\n        try {\n"
@@ -279,7 +279,7 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_no_memory_to_read_the_result_of_a_swap",),
     ),
     Mutant(
-        "agent-does-not-look-what-it-opened",
+        "agent-does-not-check-an-opened-file",
         "A-18",
         f"{SOURCES}/Attempt.java",
         "if (opened.inode() != staged.inode() || output.size() != staged.size()) {",
@@ -287,7 +287,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_a_staged_log_is_removed_once_it_is_moved_in",),
     ),
     Mutant(
-        "agent-rolls-whatever-is-active",
+        "agent-rolls-any-active-segment",
         "A-41",
         f"{SOURCES}/BrokerLog.java",
         "if (last.size() != 1 || last.get(0).base() != base) {",
@@ -295,7 +295,7 @@ AGENT = (
         ("tests/agent/test_swap.py::test_the_active_segment_is_rolled",),
     ),
     Mutant(
-        "agent-leaves-a-clean-point-after-an-error",
+        "agent-leaves-a-checkpoint-after-an-error",
         "S-50",
         f"{SOURCES}/Checkpoint.java",
         "        } catch (Throwable e) { // an Error",
@@ -303,7 +303,7 @@ AGENT = (
         ("tests/agent/test_log_changes.py::test_an_error_after_a_checkpoint_was_sent",),
     ),
     Mutant(
-        "agent-takes-a-resume-for-failed",
+        "agent-treats-a-resume-as-failed",
         "A-22",
         f"{SOURCES}/Pauses.java",
         "if (log.cleaningStateObject() == before) {",
@@ -311,7 +311,7 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_to_be_resumed",),
     ),
     Mutant(
-        "agent-takes-a-full-disk-for-another-release",
+        "agent-treats-a-full-disk-as-another-release",
         "R-10",
         f"{SOURCES}/SelfTest.java",
         'concernsNames(e) ? "failed" : "not_run"',
@@ -319,7 +319,7 @@ AGENT = (
         ("tests/agent/test_failing_disk.py::test_a_full_disk_during_the_self_test",),
     ),
     Mutant(
-        "agent-holds-up-the-brokers-end",
+        "agent-delays-the-brokers-end",
         "R-3",
         f"{SOURCES}/Entry.java",
         "}).join(END_MS);",
@@ -335,7 +335,7 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_to_be_resumed",),
     ),
     Mutant(
-        "agent-looks-for-doubt-once",
+        "agent-checks-for-unfinished-swaps-once",
         "U-34",
         f"{SOURCES}/Swap.java",
         "if (attempt.tries < 2 && !attempt",
@@ -343,7 +343,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_an_unfinished_swap_stops_the_next",),
     ),
     Mutant(
-        "agent-is-deaf-after-an-error",
+        "agent-accepts-no-client-after-an-error",
         "A-29",
         f"{SOURCES}/Server.java",
         "            } catch (Throwable e) { // also an Error",
@@ -351,7 +351,7 @@ AGENT = (
         ("tests/agent/test_listening_again.py::test_a_moment_without_threads",),
     ),
     Mutant(
-        "who-comes-early-is-served",
+        "an-early-client-is-served",
         "A-28",
         "agent/unix/cleanerd/agent/SocketFile.java",
         "            disconnectEarlyClients(listener);\n",
@@ -377,7 +377,7 @@ AGENT = (
         ("tests/agent/test_listening_again.py::test_a_socket_directory_writable_by_others",),
     ),
     Mutant(
-        "agent-listens-where-others-write",
+        "agent-listens-in-a-directory-writable-by-others",
         "A-28",
         f"{SOURCES}/Entry.java",
         "            Place.requirePrivate(path);\n",
@@ -393,7 +393,7 @@ AGENT = (
         ("tests/agent/test_races.py::test_an_upgrade_waits_for_the_swap",),
     ),
     Mutant(
-        "agent-believes-its-listing-after-half-a-swap",
+        "agent-uses-its-listing-after-half-a-swap",
         "U-34",
         f"{SOURCES}/Swap.java",
         "            evidence.forgetListing();\n",

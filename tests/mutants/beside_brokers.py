@@ -45,7 +45,7 @@ BESIDE_BROKERS = (
         (f"{PLACES}::test_a_lease_is_waited_for_and_ends", f"{PLACES}::test_24_directories_and_32_threads"),
     ),
     Mutant(
-        "a-full-queue-of-connections-is-no-listener",
+        "a-full-queue-of-connections-counts-as-no-listener",
         "A-37",
         "cleanerd/broker/agent_transport.py",
         "            if time.monotonic() > deadline:\n                raise\n            time.sleep(_QUEUE_SECONDS)\n",
@@ -61,7 +61,7 @@ BESIDE_BROKERS = (
         (f"{PLACES}::test_a_broker_that_was_restarted",),
     ),
     Mutant(
-        "a-socket-file-that-nobody-serves-counts",
+        "an-unserved-socket-file-counts",
         "U-31",
         "cleanerd/broker/live_broker.py",
         "next((path for path in found if is_listening(path)), found[0])",
@@ -93,7 +93,7 @@ BESIDE_BROKERS = (
         ("tests/segments/test_producers.py::test_more_producers_than_fit_into_memory",),
     ),
     Mutant(
-        "witnesses-of-the-sources-only",
+        "preconditions-of-the-sources-only",
         "U-3",
         SWAP,
         "self._evidence[base].to_json() for base in sorted(self._evidence)]",
@@ -101,7 +101,7 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_every_request_has_all_preconditions",),
     ),
     Mutant(
-        "anybodys-socket-is-asked",
+        "any-users-socket-is-queried",
         "A-29",
         "cleanerd/broker/agent_transport.py",
         "if server not in {0, os.geteuid(), owner}:",
@@ -117,7 +117,7 @@ BESIDE_BROKERS = (
         ("tests/swap/test_live_pace.py::test_the_cleaners_checkpoint_is_read_from_the_file",),
     ),
     Mutant(
-        "a-line-that-is-no-entry-is-passed-over",
+        "an-invalid-line-is-skipped",
         "F-11",
         "cleanerd/format/checkpoint.py",
         '    if data.count(b"\\n") != len(entries) + 2 or not',
@@ -133,7 +133,7 @@ BESIDE_BROKERS = (
         ("tests/format/test_checkpoint.py::test_one_partition_however_it_is_written",),
     ),
     Mutant(
-        "checkpoints-of-the-first-look",
+        "checkpoints-of-the-first-scan",
         "C-13",
         "cleanerd/segments/log_dir.py",
         "if known is None or known[0] != data:",
@@ -141,7 +141,7 @@ BESIDE_BROKERS = (
         ("tests/segments/test_log_dir.py::test_unchanged_files_are_not_parsed_again",),
     ),
     Mutant(
-        "partitions-of-the-first-look",
+        "partitions-of-the-first-scan",
         "F-5",
         "cleanerd/segments/log_dir.py",
         "        if names != self.names:\n",
@@ -149,7 +149,7 @@ BESIDE_BROKERS = (
         ("tests/segments/test_log_dir.py::test_unchanged_files_are_not_parsed_again",),
     ),
     Mutant(
-        "a-staged-plan-outlives-a-live-round",
+        "a-staged-plan-outlives-a-live-cleaning",
         "D-05",
         "cleanerd/swap/live_swap.py",
         "        if self._some_wait:\n",
@@ -165,7 +165,7 @@ BESIDE_BROKERS = (
         ("tests/resolution/test_young_metadata.py::test_a_clock_that_jumped_ahead",),
     ),
     Mutant(
-        "the-command-line-of-a-broker-is-not-asked",
+        "the-command-line-of-a-broker-is-not-read",
         "U-24",
         "cleanerd/resolution/broker_facts.py",
         "properties = {**properties, **overrides_of(log_dir.path)}",
@@ -189,7 +189,7 @@ BESIDE_BROKERS = (
         ("tests/daemon/test_log_dir_scanner.py::test_a_topics_partitions_share_its_configuration",),
     ),
     Mutant(
-        "configurations-of-the-first-look",
+        "configurations-of-the-first-scan",
         "U-23",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "same = before.facts is partitions.facts and ",
@@ -197,7 +197,7 @@ BESIDE_BROKERS = (
         ("tests/daemon/test_log_dir_scanner.py::test_a_topic_that_is_not_compacted_any_more",),
     ),
     Mutant(
-        "outputs-are-no-evidence",
+        "outputs-are-not-preconditions",
         "U-3",
         SWAP,
         "        self._evidence[staged.base] = output\n",
@@ -221,7 +221,7 @@ BESIDE_BROKERS = (
         (f"{ANSWERS}::test_a_lost_response",),
     ),
     Mutant(
-        "believes-an-answer",
+        "trusts-an-answer",
         "A-25",
         SWAP,
         "if doubtful and not self._is_swapped(staged, output):\n            raise",
@@ -253,7 +253,7 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_replaced_before_the_clock_was_set_back",),
     ),
     Mutant(
-        "checkpoint-told-once",
+        "checkpoint-sent-once",
         "A-20",
         LIVE,
         "if wait is None or error.code not in LATER:",
@@ -277,7 +277,7 @@ BESIDE_BROKERS = (
         (f"{TESTS}::test_old_message_formats_are_refused",),
     ),
     Mutant(
-        "plan-promises-what-is-in-use",
+        "plan-promises-a-partition-in-use",
         "U-16",
         "cleanerd/cli/plan.py",
         "                refuse_obstacles(reading, self.resources)\n",
@@ -285,7 +285,7 @@ BESIDE_BROKERS = (
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
-        "plan-promises-what-still-goes",
+        "plan-promises-files-being-deleted",
         "D-04",
         "cleanerd/cli/plan.py",
         "            refuse_long_deletions(found, cleaning)\n",
@@ -301,7 +301,7 @@ BESIDE_BROKERS = (
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
-        "what-is-too-young-counts",
+        "young-metadata-counts",
         "U-23",
         "cleanerd/segments/cluster_metadata.py",
         "copy.deepcopy(image).finish()",
@@ -309,7 +309,7 @@ BESIDE_BROKERS = (
         ("tests/segments/test_young_metadata.py::test_young_batches_are_distinguished_in_one_reading",),
     ),
     Mutant(
-        "plan-promises-what-is-moved",
+        "plan-promises-a-moving-partition",
         "A-13",
         "cleanerd/resolution/partitions.py",
         "        _refuse_unfit(name, facts)\n",
@@ -317,7 +317,7 @@ BESIDE_BROKERS = (
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
-        "a-log-that-became-shorter-is-believed",
+        "a-truncated-log-is-accepted",
         "S-03",
         "cleanerd/resolution/checkpoint_pair.py",
         "or end < self.ends[name]",
@@ -325,7 +325,7 @@ BESIDE_BROKERS = (
         ("tests/resolution/test_settled_checkpoints.py::test_the_lower_one",),
     ),
     Mutant(
-        "aborted-transactions-not-told",
+        "aborted-transactions-not-sent",
         "U-32",
         SWAP,
         "if self._facts.compares_aborted and not",
@@ -368,7 +368,7 @@ BESIDE_BROKERS = (
         ("tests/swap/test_live.py::test_a_recovery_point_that_stays_behind",),
     ),
     Mutant(
-        "a-winner-may-be-lost-with-the-power",
+        "a-retained-record-may-be-lost-with-the-power",
         "U-49",
         "cleanerd/swap/live_swap.py",
         "        if log.end_of(number) > recovery_point:\n",
@@ -376,7 +376,7 @@ BESIDE_BROKERS = (
         ("tests/swap/test_live.py::test_a_recovery_point_that_stays_behind",),
     ),
     Mutant(
-        "the-agent-is-looked-for-in-named-directories-only",
+        "the-agent-is-searched-in-named-directories-only",
         "U-31",
         "cleanerd/broker/mode.py",
         " or find_socket(None, _of_its_broker(log_dir))",

@@ -16,7 +16,7 @@ CANARY = (
         (f"{TEST}::test_never_more_than_the_budget_between_two_verifications",),
     ),
     Mutant(
-        "a-new-day-forgets-what-is-not-verified",
+        "a-new-day-forgets-unverified-cleanings",
         "D-18",
         "cleanerd/daemon/registry/canary.py",
         "return replace(self, spent_bytes=0, day_ms=now_ms)",
@@ -64,7 +64,7 @@ CANARY = (
         (f"{TEST}::test_a_wrong_cleaning_holds_everything",),
     ),
     Mutant(
-        "the-canary-does-not-know-what-is-clean",
+        "the-canary-does-not-know-the-clean-section",
         "D-19",
         "cleanerd/daemon/work/run_job.py",
         "return replace(request, clean_below=end_offset,",
@@ -96,7 +96,7 @@ CANARY = (
         (f"{TEST}::test_a_deleted_topic_does_not_hold",),
     ),
     Mutant(
-        "what-is-not-managed-is-forgotten",
+        "unmanaged-partitions-are-forgotten",
         "D-20",
         "cleanerd/daemon/canary.py",
         'self._not_verified(log, "the daemon no longer manages it")',

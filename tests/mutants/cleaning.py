@@ -178,7 +178,7 @@ CLEANING = (
         ("tests/policy/test_cleanable.py::test_bound",),
     ),
     Mutant(
-        "checkpoint-beyond-the-end-believed",
+        "checkpoint-beyond-the-end-used",
         "C-03",
         CLEANABLE,
         "if checkpoint > log_end_offset:",
@@ -285,7 +285,7 @@ CLEANING = (
         ("tests/segments/test_torn_tail.py::test_damage_before_a_marker_with_missing_indexes",),
     ),
     Mutant(
-        "markers-above-the-recovery-point-believed",
+        "markers-above-the-recovery-point-used",
         "U-32",
         TORN,
         "return min(log.high_watermark, log.recovery_point)",
@@ -296,7 +296,7 @@ CLEANING = (
         ),
     ),
     Mutant(
-        "torn-transaction-indexes-believed",
+        "torn-transaction-indexes-used",
         "U-32",
         TORN,
         "if log.last_stable_offset is not None:\n        return read_aborted",
@@ -304,7 +304,7 @@ CLEANING = (
         ("tests/segments/test_torn_tail.py::test_the_log_of_the_recovery_points_segment_is_read",),
     ),
     Mutant(
-        "transaction-indexes-without-their-offset-index-believed",
+        "transaction-indexes-without-their-offset-index-used",
         "F-8",
         TORN,
         "        if INDEX_SUFFIX not in segment.suffixes:\n",
@@ -320,7 +320,7 @@ CLEANING = (
         ("tests/segments/test_torn_tail.py::test_several_transactions_of_one_producer",),
     ),
     Mutant(
-        "each-missing-index-reads-the-log-anew",
+        "each-missing-index-reads-the-log-again",
         "F-8",
         "cleanerd/segments/torn_tail.py",
         "torn_from=torn_from, after=before)",
@@ -328,7 +328,7 @@ CLEANING = (
         ("tests/segments/test_torn_tail.py::test_every_other_index_is_missing",),
     ),
     Mutant(
-        "what-was-cut-is-read-on",
+        "reading-continues-after-a-truncation",
         "F-8",
         "cleanerd/segments/producers.py",
         "if end >= min(log.active.base, read):",
@@ -336,7 +336,7 @@ CLEANING = (
         ("tests/segments/test_producers.py::test_state_taken_forward",),
     ),
     Mutant(
-        "snapshot-above-damage-believed",
+        "snapshot-above-damage-used",
         "U-32",
         PRODUCERS,
         "_snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from))",
@@ -371,7 +371,7 @@ CLEANING = (
         ("tests/cleaner/test_marker_check.py::test_state", "tests/cleaner/test_marker_check.py::test_spoiled_index"),
     ),
     Mutant(
-        "spark-believes-the-transaction-index",
+        "spark-trusts-the-transaction-index",
         "U-44",
         "cleanerd/spark/cleaning.py",
         "        if corrected is None:\n            return settled",
@@ -379,7 +379,7 @@ CLEANING = (
         ("tests/spark/test_identity.py::test_indexes_that_the_markers_correct",),
     ),
     Mutant(
-        "markers-behind-the-cleaned-segments-are-not-read",
+        "markers-after-the-cleaned-segments-are-not-read",
         "U-44",
         "cleanerd/cleaner/marker_check.py",
         "        if source.base >= plan.decided_offset:\n",
@@ -403,7 +403,7 @@ CLEANING = (
         ("tests/cleaner/test_marker_check.py::test_state",),
     ),
     Mutant(
-        "an-entry-without-its-marker-is-believed",
+        "an-entry-without-its-marker-is-used",
         "U-44",
         "cleanerd/policy/markers.py",
         "(self._corrected if self._wrong[row] else self._doubt)(",
@@ -478,7 +478,7 @@ CLEANING = (
         ("tests/cleaner/test_marker_check.py::test_an_older_agent",),
     ),
     Mutant(
-        "nothing-is-said-of-an-index-that-stays-wrong",
+        "an-index-that-stays-wrong-is-not-reported",
         "U-44",
         "cleanerd/cleaner/marker_check.py",
         "wrong[wrong >= end]",
@@ -494,7 +494,7 @@ CLEANING = (
         ("tests/cleaner/test_disorder.py::test_the_same_offsets_with_other_values",),
     ),
     Mutant(
-        "a-tombstone-beside-an-older-value-of-a-higher-offset-goes",
+        "a-tombstone-beside-an-older-value-of-a-higher-offset-is-removed",
         "U-45",
         "cleanerd/cleaner/disorder.py",
         "            held[row] |= _bits(numbers[has_value[place]], self._segments[row].records)\n",
@@ -534,7 +534,7 @@ CLEANING = (
         ("tests/cleaner/test_output_sizes.py::test_no_cleaning_that_makes_the_log_larger",),
     ),
     Mutant(
-        "the-plan-goes-by-the-share-of-records",
+        "the-plan-uses-the-share-of-records",
         "U-54",
         "cleanerd/cleaner/cleaner.py",
         "                    after = written.log_bytes\n",

@@ -54,7 +54,7 @@ CLIENTS = (
         ("tests/client/test_rules.py::test_tombstones", "tests/client/test_log_dir_topic.py::test_old_formats"),
     ),
     Mutant(
-        "invented-offsets-believed",
+        "invented-offsets-used",
         "R192-6",
         DELIVERY,
         "self._next_invented.get(where) == offset",
@@ -70,7 +70,7 @@ CLIENTS = (
         ("tests/client/test_producer.py::test_a_message_format_setting_that_brokers_ignore",),
     ),
     Mutant(
-        "loser-forgotten-with-its-winner",
+        "superseded-record-forgotten-with-the-retained-one",
         "U-2",
         STATE,
         "                self._source.reread(number)\n",

@@ -78,7 +78,7 @@ CLUSTER = (
         ("tests/cli/test_cluster.py::test_the_others_are_shown",),
     ),
     Mutant(
-        "a-broker-that-went-away-is-forgotten",
+        "a-removed-broker-is-forgotten",
         "U-79",
         "cleanerd/admin/peers.py",
         "self._found |= dict(found.addresses)",

@@ -11,7 +11,7 @@ TESTS = "tests/state/test_places.py"
 
 COPIES = (
     Mutant(
-        "a-copy-is-taken-for-the-original",
+        "a-copy-counts-as-the-original",
         "U-46",
         PLACES,
         "        if is_there(before, now):\n            return False\n"
@@ -39,7 +39,7 @@ COPIES = (
         ("tests/cli/test_adopt_state.py::test_another_file_is_not_clean",),
     ),
     Mutant(
-        "a-trial-claim-how-the-original-was-cleaned",
+        "a-trial-on-a-copy-counts-for-the-original",
         "U-46",
         "cleanerd/state/first_dirty_offset.py",
         "changed_ns.get(known.base, since_ns) >= since_ns",
@@ -66,7 +66,7 @@ COPIES = (
         (f"{TESTS}::test_another_file_system_with_the_same_inode",),
     ),
     Mutant(
-        "undo-takes-what-was-kept-of-a-copy",
+        "undo-uses-segments-of-a-copy",
         "U-46",
         "cleanerd/swap/kept_segments.py",
         "return entry.place == self._places.name_of(log_dir.place)",
@@ -74,7 +74,7 @@ COPIES = (
         ("tests/cli/test_copies.py::test_undo_of_the_original_and_of_the_copy",),
     ),
     Mutant(
-        "audit-does-not-search-what-was-kept",
+        "audit-does-not-search-kept-segments",
         "U-47",
         RECORD_PLACES,
         "        found.places.append(RecordPlace(kept, name, KEPT",
@@ -85,7 +85,7 @@ COPIES = (
         ),
     ),
     Mutant(
-        "what-is-not-mounted-is-gone",
+        "unmounted-segments-count-as-removed",
         "U-47",
         RECORD_PLACES,
         "    elif not kept.parent.parent.is_dir():",
@@ -96,7 +96,7 @@ COPIES = (
         ),
     ),
     Mutant(
-        "what-move-aside-moved-is-not-searched",
+        "moved-partitions-are-not-searched",
         "U-47",
         RECORD_PLACES,
         "    _of_moves(state_dir, log_dirs, found)",

@@ -14,7 +14,7 @@ TEST_STANDING = "tests/daemon/test_standing.py"
 
 DAEMON = (
     Mutant(
-        "plan-shows-what-the-daemon-does-elsewhere",
+        "plan-shows-another-daemons-work",
         "D-17",
         "cleanerd/daemon/control_client.py",
         "os.path.exists(each) and os.path.samefile(each, log_dir)",
@@ -78,7 +78,7 @@ DAEMON = (
         ("tests/cleaner/test_partial_cleanings.py::test_a_cleaning_ends_where_the_keys_fill_its_passes",),
     ),
     Mutant(
-        "a-continued-cleaning-is-held-as-in-vain",
+        "a-continued-cleaning-counts-as-fruitless",
         "D-11",
         "cleanerd/daemon/registry/partition_entry.py",
         "result.end_offset if result.is_partial else scan.bound_offset",
@@ -102,7 +102,7 @@ DAEMON = (
         ("tests/daemon/test_page.py::test_the_tile_of_cleanings_excludes_skipped_ones",),
     ),
     Mutant(
-        "an-excluded-partition-shows-what-was-known-of-it",
+        "an-excluded-partition-shows-old-facts",
         "OP-11",
         "cleanerd/daemon/status/view_parts.py",
         "scan = None if excluded else entry.scan",
@@ -126,7 +126,7 @@ DAEMON = (
         (f"{TEST_STANDING}::test_no_estimate_is_larger_than_the_partition",),
     ),
     Mutant(
-        "the-next-scan-hides-what-failed",
+        "the-next-scan-hides-a-failure",
         "OP-12",
         FLEET,
         " and not entry.hold.requested",
@@ -142,7 +142,7 @@ DAEMON = (
         ("tests/swap/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
-        "doctor-does-not-mind-offsets-that-nothing-compacts",
+        "doctor-ignores-an-uncompacted-offsets-topic",
         "I-22",
         "cleanerd/doctor/partitions.py",
         "clean_below = log.cleaner_offset or 0",
@@ -150,7 +150,7 @@ DAEMON = (
         ("tests/cli/test_doctor_topics.py::test_offsets_that_are_never_compacted",),
     ),
     Mutant(
-        "what-is-clean-already-counts-as-not-compacted",
+        "a-clean-log-counts-as-not-compacted",
         "I-22",
         "cleanerd/doctor/partitions.py",
         "clean_below = log.cleaner_offset or 0",
@@ -158,7 +158,7 @@ DAEMON = (
         ("tests/cli/test_doctor_topics.py::test_a_large_clean_topic_of_offsets",),
     ),
     Mutant(
-        "a-cleaner-that-is-off-is-not-said",
+        "a-disabled-cleaner-is-not-reported",
         "OP-13",
         "cleanerd/resolution/kafka_cleaner.py",
         'properties.get(KEY, "true").strip().lower() == "false"',
@@ -166,7 +166,7 @@ DAEMON = (
         ("tests/cli/test_doctor.py::test_kafkas_cleaner_that_is_off",),
     ),
     Mutant(
-        "partitions-that-kafkas-cleaner-set-aside-are-not-said",
+        "partitions-uncleanable-for-kafka-are-not-reported",
         "OP-13",
         "cleanerd/resolution/kafka_cleaner.py",
         "    if state.uncleanable:\n",
@@ -182,7 +182,7 @@ DAEMON = (
         ("tests/cleaner/test_hanging_transaction.py::test_only_the_transaction_that_begins_there_is_named",),
     ),
     Mutant(
-        "what-is-staged-is-saved",
+        "staged-bytes-count-as-saved",
         "OP-11",
         "cleanerd/daemon/status/counters.py",
         'if result.outcome == "staged":',
@@ -191,7 +191,7 @@ DAEMON = (
     ),
     Mutant(
         "waiting-is-worth-nothing",
-        "nobody starves",
+        "no partition starves",
         SCHEDULE,
         "2, candidate.efficiency + candidate.waiting_ms / AGEING_MS",
         "2, candidate.efficiency",
@@ -199,14 +199,14 @@ DAEMON = (
     ),
     Mutant(
         "a-flood-of-promises-starves-the-rest",
-        "nobody starves",
+        "no partition starves",
         SCHEDULE,
         "max(candidate.overdue_ms, candidate.waiting_ms - STARVED_MS)",
         "candidate.overdue_ms",
         (f"{TEST_SCHEDULE}::test_a_starved_partition_counts_as_overdue", f"{TEST_SCHEDULE}::test_no_partition_starves"),
     ),
     Mutant(
-        "overdue-is-no-promise",
+        "overdue-is-not-a-promise",
         "C-11",
         SCHEDULE,
         '    elif late_ms > 0 or candidate.trigger == "erasure":\n',
@@ -223,7 +223,7 @@ DAEMON = (
     ),
     Mutant(
         "one-partition-twice",
-        "one clean per partition",
+        "one cleaning per partition",
         SCHEDULE,
         "candidate.name in busy or ",
         "",
@@ -254,7 +254,7 @@ DAEMON = (
         (f"{TEST_FLEET}::test_a_scan_that_fails_twice_is_a_quarantine_that_ends_by_itself",),
     ),
     Mutant(
-        "a-clock-that-jumps-back-holds-for-ever",
+        "a-clock-that-jumps-back-holds-indefinitely",
         "clock jumping",
         FLEET,
         "now_ms < held <= now_ms + max(self.settings.backoff.longest_ms, self.settings.hold.longest_ms)",
@@ -278,7 +278,7 @@ DAEMON = (
         ("tests/daemon/test_tombstone_removal.py::test_a_tombstone_removal_reads_no_keys",),
     ),
     Mutant(
-        "a-topic-that-was-made-again-keeps-what-was-remembered",
+        "a-recreated-topic-keeps-remembered-facts",
         "S-51",
         "cleanerd/state/gone_partitions.py",
         "return file not in {state_file_name(name, topic_id), state_file_name(name, None)}",
@@ -286,7 +286,7 @@ DAEMON = (
         ("tests/state/test_gone_partitions.py::test_a_removed_partition_is_forgotten",),
     ),
     Mutant(
-        "the-rules-of-what-moved-are-forgotten",
+        "the-strategy-of-a-moved-partition-is-forgotten",
         "U-6",
         "cleanerd/state/gone_partitions.py",
         "return found or not self._elsewhere.all_seen or file == state_file_name(name, topic_id)",
@@ -294,7 +294,7 @@ DAEMON = (
         ("tests/state/test_gone_partitions.py::test_a_partition_that_moved_keeps_its_settings",),
     ),
     Mutant(
-        "a-topic-that-was-made-again-elsewhere-inherits-rules",
+        "a-topic-recreated-elsewhere-inherits-its-strategy",
         "S-51",
         "cleanerd/state/gone_partitions.py",
         "or file == state_file_name(name, topic_id)",
@@ -302,7 +302,7 @@ DAEMON = (
         ("tests/state/test_gone_partitions.py::test_a_deleted_topic",),
     ),
     Mutant(
-        "two-that-were-left-rely-on-each-other",
+        "two-left-partitions-rely-on-each-other",
         "U-6",
         "cleanerd/state/gone_partitions.py",
         "if not is_gone and self._is_listed_in(path, file):",
@@ -310,7 +310,7 @@ DAEMON = (
         ("tests/state/test_gone_partitions.py::test_a_partition_that_moved_twice",),
     ),
     Mutant(
-        "who-observes-forgets",
+        "observe-mode-removes-state",
         "cleanerd.mode=observe",
         "cleanerd/daemon/discovery/scan_threads.py",
         ' or scan.mode.work == "observe"',
@@ -350,7 +350,7 @@ DAEMON = (
         ("tests/daemon/test_stale_scans.py::test_a_scan_from_before_a_job_ended_starts_nothing",),
     ),
     Mutant(
-        "what-nobody-saw-is-not-surveyed",
+        "a-new-partition-is-not-surveyed",
         "C-11",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "            self._seen[name].settled = False\n",
@@ -358,7 +358,7 @@ DAEMON = (
         ("tests/daemon/test_stale_scans.py::test_a_full_scan_surveys_partitions_of_running_jobs",),
     ),
     Mutant(
-        "a-job-of-a-gone-one-leaves-no-mark",
+        "a-job-of-a-removed-partition-leaves-no-mark",
         "C-11",
         "cleanerd/daemon/registry/partition_registry.py",
         "        self.stale.add(entry.key)\n        if entry.trigger is None:\n            return None",
@@ -366,7 +366,7 @@ DAEMON = (
         ("tests/daemon/test_stale_scans.py::test_a_topic_created_again_waits_for_the_job",),
     ),
     Mutant(
-        "who-asks-during-a-job-is-forgotten",
+        "a-request-during-a-job-is-forgotten",
         "trigger",
         "cleanerd/daemon/registry/partition_entry.py",
         "    entry.waiting_since_ms = None\n    if done.horizons:",
@@ -390,7 +390,7 @@ DAEMON = (
         ("tests/daemon/test_shutdown.py::test_nothing_is_started_after_a_part_of_the_daemon_died",),
     ),
     Mutant(
-        "a-scan-that-nobody-wants",
+        "an-unneeded-scan",
         "run",
         "cleanerd/daemon/discovery/scan_threads.py",
         "attended = self._managed.get(path)\n        if attended is None:\n            return  # a reload",
@@ -422,7 +422,7 @@ DAEMON = (
         ("tests/daemon/test_shutdown.py::test_a_signal_is_handled_before_the_daemon_is_visible",),
     ),
     Mutant(
-        "a-reload-stops-only-what-is-not-allowed",
+        "a-reload-stops-only-forbidden-cleanings",
         "reload",
         "cleanerd/daemon/superseded_by_reload.py",
         " or _rules(before, topic) != _rules(after, topic)",
@@ -438,7 +438,7 @@ DAEMON = (
         ("tests/daemon/test_http.py::test_on_all_addresses_names_are_answered_that_are_known",),
     ),
     Mutant(
-        "names-end-with-ours",
+        "host-names-are-compared-by-their-end",
         "DNS rebinding",
         "cleanerd/daemon/http/hosts.py",
         "or name in self._names",
@@ -463,7 +463,7 @@ DAEMON = (
     ),
     Mutant(
         "two-daemons-on-one-log-directory",
-        "one daemon a log directory",
+        "one daemon per log directory",
         "cleanerd/daemon/scan_loop.py",
         "require_free(self._registry.dirs.values())",
         "require_free(())",
@@ -471,15 +471,15 @@ DAEMON = (
     ),
     Mutant(
         "begins-although-another-daemon-has-it",
-        "one daemon a log directory",
+        "one daemon per log directory",
         "cleanerd/daemon/discovery/daemon_lock.py",
         'reason=f"waits: {error.message}", work=None',
         'reason=f"waits: {error.message}", work=mode.work',
         ("tests/daemon/test_one_daemon.py::test_a_directory_of_a_reload_waits_until_it_is_free",),
     ),
     Mutant(
-        "holds-a-directory-that-is-another-one-by-now",
-        "one daemon a log directory",
+        "holds-a-replaced-directory",
+        "one daemon per log directory",
         "cleanerd/daemon/discovery/daemon_lock.py",
         "not held.is_in_place(self._log_dir)",
         "not held.is_in_place()",
@@ -494,8 +494,8 @@ DAEMON = (
         ("tests/daemon/test_counters.py::test_a_clock_that_is_set_back_in_the_middle_of_a_cleaning",),
     ),
     Mutant(
-        "a-verb-is-taken-for-a-broker",
-        "who holds .lock",
+        "a-command-counts-as-a-broker",
+        "the holder of .lock",
         "cleanerd/broker/mode.py",
         "    if worker is not None:",
         "    if worker is not None and False:",
@@ -505,8 +505,8 @@ DAEMON = (
         ),
     ),
     Mutant(
-        "anybody-may-hold-our-lock",
-        "no local user stops us",
+        "any-user-may-hold-cleanerds-lock",
+        "no local user stops cleanerd",
         "cleanerd/fsio/held_file.py",
         "_MODE: Final = 0o600",
         "_MODE: Final = 0o644",
@@ -514,7 +514,7 @@ DAEMON = (
     ),
     Mutant(
         "a-thread-a-scan",
-        "a thread a log directory",
+        "a thread per log directory",
         "cleanerd/daemon/discovery/agent_probe.py",
         "        if path not in self._threads:\n            self._threads[path] = ",
         "        if path not in self._threads or self._asked is not None:\n            self._threads[path] = ",
@@ -522,15 +522,15 @@ DAEMON = (
     ),
     Mutant(
         "a-fresh-answer-outlives-its-directory",
-        "a directory that hangs is asked before it is looked at",
+        "a hanging directory is checked before a scan",
         "cleanerd/daemon/discovery/agent_probe.py",
         "        self._answered_at.pop(path, None)\n",
         "",
         ("tests/daemon/test_answering.py::test_a_log_directory_that_is_added_again_is_queried",),
     ),
     Mutant(
-        "the-first-are-gone-so-nobody-waits",
-        "whoever comes first is judged anew",
+        "the-queue-checks-only-the-first-partition",
+        "the next partition is checked again",
         "cleanerd/daemon/registry/cleaning_queue.py",
         "        while self._order and not found:\n",
         "        if self._order:\n",
@@ -545,7 +545,7 @@ DAEMON = (
         ("tests/daemon/test_operations.py::test_a_disk_that_hangs_delays_no_request",),
     ),
     Mutant(
-        "the-order-of-a-pass-counts-for-ever",
+        "the-order-of-a-pass-counts-indefinitely",
         "a two-hundredth of the time",
         "cleanerd/daemon/registry/cleaning_queue.py",
         "self._clock() + pause_seconds(self._work() - began, OF_THE_LOOP)",
@@ -553,8 +553,8 @@ DAEMON = (
         ("tests/daemon/test_cleaning_queue.py::test_ordering_takes_a_bounded_share_of_the_time",),
     ),
     Mutant(
-        "what-is-put-aside-counts",
-        "files about to be deleted are no change",
+        "renamed-away-files-count",
+        "files about to be deleted are not a change",
         "cleanerd/segments/partition.py",
         " if not each[0].endswith(DELETED_SUFFIX)",
         "",
@@ -585,8 +585,8 @@ DAEMON = (
         ("tests/daemon/test_stale_scans.py::test_the_result_of_a_job_updates_the_quarantine",),
     ),
     Mutant(
-        "a-segment-that-came-since-is-not-seen",
-        "what is not in both is not known",
+        "a-new-segment-is-not-seen",
+        "an entry missing from one side is unknown",
         "cleanerd/daemon/work/run_job.py",
         "if found is None or not matches_listing(found, reading.log):",
         "if found is None:",
@@ -609,7 +609,7 @@ DAEMON = (
         ("tests/daemon/test_cleaning_queue.py::test_all_are_examined_if_there_is_a_suspect",),
     ),
     Mutant(
-        "status-does-not-say-what-failed",
+        "status-does-not-name-the-failure",
         "OP-17",
         "cleanerd/cli/status.py",
         'last["outcome"] == "failed"',
@@ -625,7 +625,7 @@ DAEMON = (
         ("tests/cli/test_output.py::test_a_narrow_terminal_gets_no_spare_columns",),
     ),
     Mutant(
-        "what-waits-for-an-operator-is-skipped",
+        "a-partition-that-waits-for-an-operator-is-skipped",
         "OP-21",
         "cleanerd/cleaner/result.py",
         '"refused" if refused else "skipped"',
@@ -657,7 +657,7 @@ DAEMON = (
         ("tests/daemon/test_metrics.py::test_hanging_transactions_have_the_labels_of_their_abort_command",),
     ),
     Mutant(
-        "kafkas-tools-ask-the-controller",
+        "kafkas-tools-query-the-controller",
         "OP-14",
         "cleanerd/resolution/broker_facts.py",
         "if port.isdecimal() and name not in roles:",

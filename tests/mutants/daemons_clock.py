@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 DAEMONS_CLOCK = (
     Mutant(
-        "a-start-believes-the-clock",
+        "a-start-trusts-the-clock",
         "U-42",
         "cleanerd/state/last_time.py",
         "last=_DOCUMENT.load(state_dir, warnings)",
@@ -30,7 +30,7 @@ DAEMONS_CLOCK = (
         ("tests/host/test_clock.py::test_another_machine_that_has_run_for_longer",),
     ),
     Mutant(
-        "each-restart-begins-the-hour-anew",
+        "each-restart-begins-the-hour-again",
         "U-42",
         "cleanerd/host/clock.py",
         "(last.wall_ms, last.steady_ms), last.since, last.counted",
@@ -38,7 +38,7 @@ DAEMONS_CLOCK = (
         ("tests/host/test_clock.py::test_a_restart_does_not_shorten_the_wait",),
     ),
     Mutant(
-        "who-waits-for-a-window-ages",
+        "a-partition-that-waits-for-a-window-ages",
         "C-11",
         "cleanerd/daemon/registry/schedule.py",
         "        if before is None:",

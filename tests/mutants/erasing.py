@@ -43,7 +43,7 @@ ERASING = (
         (f"{STEPS}::test_a_tombstone_waits_for_every_replica",),
     ),
     Mutant(
-        "kafka-cleans-what-its-cleaner-is-kept-away-from",
+        "kafka-cleans-delegated-topics",
         "U-85",
         "cleanerd/resolution/erasure_plan.py",
         "found.config.is_kafkas and not found.config.may_be_kept_away",
@@ -75,7 +75,7 @@ ERASING = (
         (f"{CERTIFICATES}::test_changed_after_it_was_signed",),
     ),
     Mutant(
-        "files-that-appear-during-the-search-are-not-named",
+        "new-files-during-the-search-are-not-named",
         "U-86",
         "cleanerd/verify/searched_files.py",
         "for path, _ in files_of(place) if path not in known]",

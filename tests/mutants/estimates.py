@@ -10,7 +10,7 @@ DAEMON = "tests/daemon/test_estimates.py"
 
 ESTIMATES = (
     Mutant(
-        "nothing-goes-unseen",
+        "a-partial-sample-counts-as-complete",
         "U-41",
         RECLAIMABLE,
         "if self._others_drawn == self._others:",
@@ -18,7 +18,7 @@ ESTIMATES = (
         (TRUTH,),
     ),
     Mutant(
-        "clean-records-beat-none-of-the-clean-part",
+        "clean-records-supersede-none-of-the-clean-section",
         "U-41",
         RECLAIMABLE,
         "by_any = _SampledRecords.of(sample, versioned=True, cleans_too=True)",
@@ -34,7 +34,7 @@ ESTIMATES = (
         (TRUTH,),
     ),
     Mutant(
-        "a-producers-last-batch-goes-whole-in-a-sample",
+        "a-producers-last-batch-is-removed-in-a-sample",
         "U-41",
         "cleanerd/cleaner/sample.py",
         "np.where(sample.batch_emptied, HEADER_BYTES, 0)",
@@ -58,7 +58,7 @@ ESTIMATES = (
         ("tests/cleaner/test_reclaimable.py::test_tombstones_that_a_guard_for_versions_keeps_by_offset_too",),
     ),
     Mutant(
-        "what-one-part-grows-takes-nothing-off-the-other",
+        "growth-of-one-part-does-not-reduce-the-other",
         "U-41",
         RECLAIMABLE,
         "unseen, 0.0) - cost - doubt)",
@@ -90,7 +90,7 @@ ESTIMATES = (
         (f"{DAEMON}::test_cleaning_does_not_wait_for_an_estimate",),
     ),
     Mutant(
-        "estimated-again-and-again",
+        "estimated-repeatedly",
         "U-41",
         "cleanerd/daemon/registry/due.py",
         "    if before is not None and 0 <= now_ms - before < ESTIMATE_INTERVAL_MS:\n        return False\n",

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 
 HALF_SWAPS = (
     Mutant(
-        "agent-goes-on-with-half-a-swap",
+        "agent-continues-after-half-a-swap",
         "A-24",
         f"{SOURCES}/Attempt.java",
         "if (sourcesRemain() && log.canBeGivenUp()) {",
@@ -15,7 +15,7 @@ HALF_SWAPS = (
         ("tests/agent/test_offline_log_dir.py::test_a_truncation_after_a_half_swap",),
     ),
     Mutant(
-        "agent-gives-up-for-a-last-name",
+        "agent-takes-the-directory-offline-for-a-last-name",
         "A-24",
         f"{SOURCES}/Attempt.java",
         "return output.file().toString().endsWith(CleanedFiles.SWAP);",
@@ -23,7 +23,7 @@ HALF_SWAPS = (
         ("tests/agent/test_offline_log_dir.py::test_only_its_last_name_is_missing",),
     ),
     Mutant(
-        "agent-gives-up-what-the-broker-does-not-have",
+        "agent-takes-offline-a-segment-that-the-broker-lacks",
         "A-24",
         f"{SOURCES}/Attempt.java",
         "            if (!inTheLog()) {\n                return null;\n            }\n",
@@ -31,7 +31,7 @@ HALF_SWAPS = (
         ("tests/agent/test_offline_log_dir.py::test_a_failure_before_the_broker_has_the_segment",),
     ),
     Mutant(
-        "agent-gives-up-before-the-segment-has-its-files",
+        "agent-takes-the-directory-offline-before-the-segment-has-its-files",
         "A-24",
         f"{SOURCES}/Attempt.java",
         "            files.finish(staging);\n            if (sourcesRemain()",
@@ -47,7 +47,7 @@ HALF_SWAPS = (
         ("tests/agent/test_offline_log_dir.py::test_a_complete_swap_on_a_file_system_that_became_read_only",),
     ),
     Mutant(
-        "agent-tells-half-a-swap-again-as-done",
+        "agent-repeats-half-a-swap-as-done",
         "A-25",
         f"{SOURCES}/Requests.java",
         " && !outcome.logDirFailed) {",

@@ -16,7 +16,7 @@ IDLE = "tests/cleaner/test_idle_tombstone_removal.py"
 
 HINTS = (
     Mutant(
-        "kafkas-checkpoint-lets-tombstones-go",
+        "kafkas-checkpoint-permits-tombstone-removal",
         "U-50",
         "cleanerd/cleaner/tombstone_guard.py",
         "    return late if plan.rules.versioned else late & ~bits_from(evidence.unproven_to, evidence.records)\n",
@@ -24,7 +24,7 @@ HINTS = (
         (TWICE, f"{UNPROVEN}::test_no_deleted_key_comes_back_with_any_checkpoint"),
     ),
     Mutant(
-        "the-active-segment-holds-tombstones-of-an-offset-topic-back",
+        "the-active-segment-delays-tombstones-of-an-offset-topic",
         "U-50",
         "cleanerd/cleaner/plan.py",
         "return self.uncleanable if self.rules.versioned else ()",
@@ -32,7 +32,7 @@ HINTS = (
         (f"{UNPROVEN}::test_a_newer_record_in_the_active_segment_holds_no_tombstone_back",),
     ),
     Mutant(
-        "one-cleaning-makes-kafkas-part-its-own",
+        "one-cleaning-makes-kafkas-clean-section-cleanerds",
         "U-50",
         CLEAN_BELOW,
         "    return before if end_offset < before else min(before, first_dirty_offset)\n",
@@ -40,7 +40,7 @@ HINTS = (
         (TWICE, f"{UNPROVEN}::test_the_proof_of_a_cleaning"),
     ),
     Mutant(
-        "a-clean-point-of-before-proves-all",
+        "an-earlier-checkpoint-proves-all",
         "U-50",
         CLEAN_BELOW,
         "    return clean_offset if point.unproven_below is None else point.unproven_below\n",
@@ -48,7 +48,7 @@ HINTS = (
         (TWICE,),
     ),
     Mutant(
-        "newer-records-hold-a-tombstone-back",
+        "newer-records-delay-a-tombstone",
         "U-50",
         "cleanerd/cleaner/tombstone_guard.py",
         "evidence.dirty_to if evidence.is_versioned else evidence.unproven_to",
@@ -56,7 +56,7 @@ HINTS = (
         (f"{UNPROVEN}::test_newer_records_hold_no_tombstone_back",),
     ),
     Mutant(
-        "a-time-index-claim-how-old-a-segment-is",
+        "a-time-index-decides-a-segments-age",
         "U-51",
         BOUNDS,
         "        found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))\n",
@@ -64,7 +64,7 @@ HINTS = (
         (AGES,),
     ),
     Mutant(
-        "an-empty-time-index-claim-old",
+        "an-empty-time-index-means-old",
         "U-51",
         BOUNDS,
         "    if found_ms <= old_ms:\n",
@@ -72,7 +72,7 @@ HINTS = (
         (AGES,),
     ),
     Mutant(
-        "what-may-be-torn-is-read-for-its-age",
+        "possibly-torn-segments-are-read-for-their-age",
         "U-51",
         BOUNDS,
         "reader if segments[row + 1].base <= readable_end else None",
@@ -80,7 +80,7 @@ HINTS = (
         ("tests/segments/test_cleanable_range.py::test_possibly_torn_segments_are_not_read_for_their_age",),
     ),
     Mutant(
-        "undo-does-not-look-for-markers",
+        "undo-does-not-search-markers",
         "S-40",
         UNDO,
         "            _require_markers(locked, files, log, entry, plan)\n",
@@ -88,7 +88,7 @@ HINTS = (
         (MARKERS,),
     ),
     Mutant(
-        "undo-takes-any-marker",
+        "undo-accepts-any-marker",
         "S-40",
         UNDO,
         "    if marker is not None and (marker == aborted_at if is_abort else aborted_at is None):\n",
@@ -104,7 +104,7 @@ HINTS = (
         (f"{IDLE}::test_an_idle_partition_keeps_nothing_removable",),
     ),
     Mutant(
-        "a-marker-whose-data-goes-is-forgotten",
+        "a-marker-whose-data-is-removed-is-forgotten",
         "R534-3",
         DECIDE,
         "    if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):\n",
@@ -112,7 +112,7 @@ HINTS = (
         (f"{IDLE}::test_an_idle_partition_keeps_nothing_removable",),
     ),
     Mutant(
-        "a-marker-waits-for-its-producer-for-ever",
+        "a-marker-waits-for-its-producer-indefinitely",
         "R534-3",
         DECIDE,
         "    if any(decision.waits_for_producers for decision in decided):\n",

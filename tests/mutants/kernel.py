@@ -30,7 +30,7 @@ KERNEL = (
         ("kernel/tests/rewrite.rs::a_wrapper_ends_with_its_highest_offset",),
     ),
     Mutant(
-        "base-offset-from-the-first-survivor",
+        "base-offset-from-the-first-retained-record",
         "C-52",
         SURVIVORS,
         "record_count: i32::try_from(self.count).unwrap_or(i32::MAX), // at most the source's count\n",
@@ -47,7 +47,7 @@ KERNEL = (
         ("kernel/tests/rewrite.rs::a_horizon_is_set_once",),
     ),
     Mutant(
-        "max-timestamp-of-records-that-went",
+        "max-timestamp-of-removed-records",
         "C-52",
         SURVIVORS,
         "        (0, of_records.max(least))\n",

@@ -25,7 +25,7 @@ AGENTS_LOOPBACK = (
         (f"{BROKER}::test_the_port_and_its_announcement",),
     ),
     Mutant(
-        "agent-announces-to-everybody",
+        "agent-announces-to-all-users",
         "A-33",
         f"{SOURCES}/Announcement.java",
         '"rw-------"',
@@ -33,7 +33,7 @@ AGENTS_LOOPBACK = (
         (f"{BROKER}::test_the_port_and_its_announcement",),
     ),
     Mutant(
-        "agent-writes-where-somebody-leads-it",
+        "agent-follows-a-planted-link",
         "A-33",
         f"{SOURCES}/Announcement.java",
         WRITTEN_AGAIN,
@@ -41,7 +41,7 @@ AGENTS_LOOPBACK = (
         (f"{BROKER}::test_a_deleted_or_replaced_announcement",),
     ),
     Mutant(
-        "agent-takes-a-place-that-is-in-use",
+        "agent-replaces-a-file-in-use",
         "A-33",
         f"{SOURCES}/LoopbackListener.java",
         "if (Announcement.answers(path)) {",
@@ -73,7 +73,7 @@ AGENTS_LOOPBACK = (
         (f"{BROKER}::test_a_hundred_silent_clients",),
     ),
     Mutant(
-        "agent-waits-for-ever",
+        "agent-waits-indefinitely",
         "A-35",
         f"{SOURCES}/LoopbackListener.java",
         "unproven.peek().isLate(now)",
@@ -116,7 +116,7 @@ LOOPBACK = (
         (f"{ANNOUNCED}::test_invalid_announcement_files",),
     ),
     Mutant(
-        "anybodys-announcement-is-believed",
+        "any-users-announcement-is-accepted",
         "A-29",
         CLIENT,
         "if found.st_uid not in {0, os.geteuid(), owner}:",

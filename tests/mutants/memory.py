@@ -11,7 +11,7 @@ KEY_FILE_MODULE = "cleanerd/cleaner/key_file.py"
 
 MEMORY = (
     Mutant(
-        "a-survey-takes-what-a-single-thread-may",
+        "a-survey-uses-the-memory-of-a-single-thread",
         "U-35",
         "cleanerd/cleaner/survey.py",
         "            facts_bytes=options.facts_bytes,\n",
@@ -35,7 +35,7 @@ MEMORY = (
         ("tests/host/test_memory.py::test_the_cgroup_of_version_2",),
     ),
     Mutant(
-        "a-batch-may-unpack-to-what-was-set",
+        "a-batch-may-decompress-to-the-setting",
         "U-35",
         "cleanerd/host/memory.py",
         "min(max(batch, LEAST_BATCH_BYTES), max_unpacked_bytes)",
@@ -67,7 +67,7 @@ MEMORY = (
         ("tests/cleaner/test_group_limits.py::test_a_first_source_that_no_segment_can_hold",),
     ),
     Mutant(
-        "verify-tells-damage-twice",
+        "verify-reports-damage-twice",
         "U-35",
         "cleanerd/verify/keys.py",
         " and not is_reported(facts.file.path, damage)",
@@ -91,7 +91,7 @@ MEMORY = (
         (f"{VERIFY}::test_a_segment_of_too_many_batches", f"{VERIFY}::test_memory_stays_below_its_estimate"),
     ),
     Mutant(
-        "verify-leaves-indexes-out-without-a-word",
+        "verify-skips-indexes-silently",
         "U-35",
         "cleanerd/verify/segment.py",
         "            self._findings.error(FindingKind.NOT_VERIFIED, self._name, what, position=int(columns[0][0]))\n",
@@ -107,7 +107,7 @@ MEMORY = (
         ("tests/fsio/test_safe_open.py::test_a_large_file_is_refused_unread",),
     ),
     Mutant(
-        "a-death-counts-at-each-look",
+        "a-death-counts-at-each-scan",
         "U-35",
         "cleanerd/state/in_progress.py",
         "marker.boot_seconds, left=True)\n            close_quietly",
@@ -123,7 +123,7 @@ MEMORY = (
         (f"{MARKERS}::test_a_machine_that_lost_power_is_not_counted",),
     ),
     Mutant(
-        "a-death-after-the-work-is-held-against-it",
+        "a-death-after-the-work-counts",
         "U-35",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "if scan.name in suspects and isinstance(scan, PartitionScan) and scan.has_nothing_to_do(now_ms):",
@@ -211,7 +211,7 @@ MEMORY = (
         (f"{KEY_FILE}::test_the_same_decision",),
     ),
     Mutant(
-        "keys-are-cut-whatever-it-costs",
+        "keys-are-split-at-any-cost",
         "U-43",
         "cleanerd/cleaner/map_size.py",
         "shards > LEAST_SPARED and 2 *",

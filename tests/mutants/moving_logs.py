@@ -40,7 +40,7 @@ MOVING_LOGS = (
         (f"{SAME}::test_it_changes_while_it_is_read",),
     ),
     Mutant(
-        "indexes-of-whatever-segment",
+        "indexes-of-any-segment",
         "D-06",
         "cleanerd/segments/same_file.py",
         "change = segment.change(os.stat(log, follow_symlinks=False))",
@@ -56,7 +56,7 @@ MOVING_LOGS = (
         (f"{SAME}::test_two_changes_in_one_tick",),
     ),
     Mutant(
-        "a-log-that-moves-on-is-not-planned-again",
+        "a-changing-log-is-not-planned-again",
         "D-06",
         "cleanerd/swap/round.py",
         "if error.plan_again else None",
@@ -67,7 +67,7 @@ MOVING_LOGS = (
         ),
     ),
     Mutant(
-        "a-log-that-moves-on-is-a-failure",
+        "a-changing-log-is-a-failure",
         "D-06",
         "cleanerd/cleaner/result.py",
         " and (counts or not result.moved_on)]",
@@ -207,7 +207,7 @@ MOVING_LOGS = (
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
-        "stage-claim-nothing-of-the-next-start",
+        "stage-does-not-mention-the-next-start",
         "U-60",
         "cleanerd/cli/stage.py",
         "    warn_start_obstacles(output, log_dir, facts)\n",
@@ -215,7 +215,7 @@ MOVING_LOGS = (
         ("tests/cli/test_broker_start.py::test_a_foreign_directory",),
     ),
     Mutant(
-        "page-claim-nothing-of-the-next-start",
+        "page-does-not-mention-the-next-start",
         "U-60",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "*_held_by_unknown(known), *self._start_warnings, *killed)",
@@ -274,7 +274,7 @@ MOVING_LOGS = (
         ("tests/daemon/test_scan_after_job.py::test_a_quarantine_is_cleared_once_by_a_scan_that_is_used",),
     ),
     Mutant(
-        "what-a-job-saw-counts-by-whatever-settings",
+        "a-jobs-facts-count-for-any-settings",
         "run",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "(seen.settings is None or seen.settings is self._settings)",
@@ -282,7 +282,7 @@ MOVING_LOGS = (
         ("tests/daemon/test_scan_after_job.py::test_a_job_with_the_settings_from_before_a_reload",),
     ),
     Mutant(
-        "what-lies-above-a-cleaning-is-none-of-the-log",
+        "segments-above-a-cleaning-are-ignored",
         "U-10",
         "cleanerd/swap/agent_swap.py",
         "        known = {**self._evidence, **self._above}\n",
@@ -290,7 +290,7 @@ MOVING_LOGS = (
         ("tests/swap/test_live.py::test_cleaning_again_below_its_checkpoint",),
     ),
     Mutant(
-        "a-gap-forgets-what-is-clean",
+        "a-gap-forgets-the-clean-section",
         "U-10",
         "cleanerd/swap/record_outcome.py",
         "    if checkpoint is not None and state.clean_point == checkpoint:\n",
@@ -298,7 +298,7 @@ MOVING_LOGS = (
         ("tests/swap/test_offline.py::test_a_clean_section_below_a_gap_stays_clean",),
     ),
     Mutant(
-        "a-gap-makes-what-was-outdated-good",
+        "a-gap-makes-an-outdated-checkpoint-valid",
         "U-10",
         "cleanerd/cleaner/survey.py",
         "change, checkpoint if outdated is None else None, proven",

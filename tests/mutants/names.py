@@ -28,7 +28,7 @@ NAMES = (
         (PLANTED, "tests/fsio/test_safe_open.py::test_planted_entries_are_not_replaced_by_a_new_file"),
     ),
     Mutant(
-        "only-the-last-part-of-a-name-is-looked-at",
+        "only-the-last-part-of-a-name-is-checked",
         "U-33",
         SAFE_OPEN,
         '    *above, last = name.split("/")',
@@ -36,7 +36,7 @@ NAMES = (
         ("tests/fsio/test_safe_open.py::test_a_directory_is_not_reached_through_a_link",),
     ),
     Mutant(
-        "a-claim-on-a-name-that-is-gone",
+        "a-claim-on-a-removed-name",
         "U-33",
         CLAIM,
         "                if _is_at(lock, CLAIM, staging) and _is_at(staging, STAGING, partition):",
@@ -44,7 +44,7 @@ NAMES = (
         ("tests/swap/test_claim.py::test_a_lock_that_is_removed_before_it_is_won",),
     ),
     Mutant(
-        "root-empties-what-was-moved-there",
+        "root-empties-a-moved-directory",
         "U-33",
         "cleanerd/swap/files.py",
         "            self._require_owner(place, name)\n",
@@ -52,7 +52,7 @@ NAMES = (
         ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_moved_below_kstage",),
     ),
     Mutant(
-        "root-gives-away-what-is-called-kstage",
+        "root-gives-away-any-kstage",
         "U-33",
         "cleanerd/cleaner/stage.py",
         "_needs_owner_change(partition, staging) and not os.listdir(staging):",
@@ -60,7 +60,7 @@ NAMES = (
         ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_renamed_to_kstage",),
     ),
     Mutant(
-        "trash-is-believed",
+        "entries-in-trash-are-trusted",
         "U-33",
         "cleanerd/swap/kept_place.py",
         "        if named is None:\n            _require_agreed",
@@ -68,7 +68,7 @@ NAMES = (
         ("tests/cli/test_hostile_records.py::test_undo_deletes_no_tree_that_trash_json_names",),
     ),
     Mutant(
-        "root-keeps-where-a-plan-claim",
+        "root-keeps-segments-at-a-plans-path",
         "U-33",
         "cleanerd/swap/apply_staged.py",
         "        require = partial(_require_theirs, files) if named is None else None",
@@ -94,7 +94,7 @@ NAMES = (
         ("tests/swap/test_owner_and_mode.py::test_a_default_access_list_grants_no_access",),
     ),
     Mutant(
-        "an-immutable-source-found-too-late",
+        "an-immutable-source-noticed-too-late",
         "U-34",
         UNFINISHED,
         "        _require_renamable(files, name)\n        gone",
@@ -102,7 +102,7 @@ NAMES = (
         ("tests/swap/test_swap_in_doubt.py::test_the_check_changes_nothing",),
     ),
     Mutant(
-        "a-swap-beside-one-in-doubt",
+        "a-swap-beside-an-unfinished-one",
         "U-34",
         "cleanerd/swap/group_swap.py",
         "    refuse_unfinished(files, names)  # U-34\n",
@@ -110,7 +110,7 @@ NAMES = (
         ("tests/swap/test_swap_in_doubt.py::test_no_swap_beside_an_unfinished_one",),
     ),
     Mutant(
-        "half-a-swap-is-as-good-as-done",
+        "half-a-swap-counts-as-done",
         "A-24",
         "cleanerd/swap/agent_swap.py",
         "if error.code == LOG_DIR_FAILED:",
@@ -126,7 +126,7 @@ NAMES = (
         ("tests/swap/test_live_answers.py::test_a_swap_that_stopped_half_way",),
     ),
     Mutant(
-        "a-repeat-that-hides-what-failed-first",
+        "a-repeat-hides-the-first-failure",
         "U-38",
         "cleanerd/swap/agent_swap.py",
         "problem = failure or StalePlanError(",
@@ -134,7 +134,7 @@ NAMES = (
         ("tests/swap/test_live_answers.py::test_the_first_error_is_reported_not_that_of_the_repeat",),
     ),
     Mutant(
-        "spark-at-work-is-swept",
+        "running-spark-is-swept",
         "S-28",
         "cleanerd/swap/group_swap.py",
         "    if not left or not files.keeps_others_out():",
@@ -142,7 +142,7 @@ NAMES = (
         ("tests/swap/test_recover.py::test_the_next_claim_removes_staging_of_a_killed_spark_driver",),
     ),
     Mutant(
-        "what-a-killed-spark-left-stays-a-day",
+        "files-of-a-killed-spark-stay-a-day",
         "S-28",
         "cleanerd/swap/recover.py",
         "    if found.unknown:\n        drop_work(files, names_staged(files))\n",

@@ -11,7 +11,7 @@ STEPS = "tests/swap/test_group_swap.py::test_steps_and_barriers_in_their_order"
 
 REPLACING = (
     Mutant(
-        "a-newer-releases-file-is-told-at-each-look",
+        "a-newer-releases-file-is-reported-at-each-scan",
         "U-10",
         "cleanerd/state/cleaner_checkpoint.py",
         "if path in self._newer and os.path.exists(path):",
@@ -19,7 +19,7 @@ REPLACING = (
         ("tests/state/test_cleaner_checkpoint.py::test_a_newer_release_wrote_it",),
     ),
     Mutant(
-        "state-files-are-read-whatever-they-hold",
+        "state-files-are-read-at-any-size",
         "U-10",
         "cleanerd/state/document.py",
         "validate_json(data, strict=True)",
@@ -59,7 +59,7 @@ REPLACING = (
         ("tests/swap/test_backup_limits.py::test_concurrent_checks_whether_the_directory_is_writable",),
     ),
     Mutant(
-        "last-segment-speaks-for-all",
+        "last-segment-counts-for-all",
         "U-10",
         "cleanerd/state/first_dirty_offset.py",
         "if output is not None and output.base >= log.segments[0].base:",
@@ -67,7 +67,7 @@ REPLACING = (
         ("tests/swap/test_put_back.py::test_a_volume_restored_from_a_snapshot",),
     ),
     Mutant(
-        "staged-clean-point-believed",
+        "staged-checkpoint-trusted",
         "S-50",
         "cleanerd/swap/apply_staged.py",
         "return min(ready.clean_to, max(manifest.bound, found.proven_offset))",
@@ -75,7 +75,7 @@ REPLACING = (
         ("tests/swap/test_written_by_others.py::test_a_log_truncated_below_its_checkpoint",),
     ),
     Mutant(
-        "journal-believed-for-its-checksum",
+        "journal-trusted-for-its-checksum",
         "U-33",
         "cleanerd/swap/journal.py",
         "([0-9]{1,19}) [0-9]{1,19}",
@@ -99,7 +99,7 @@ REPLACING = (
         (STEPS,),
     ),
     Mutant(
-        "lock-not-looked-at",
+        "lock-not-checked",
         "S-33",
         SWAP,
         "    lock.check()  # S-33\n",
@@ -149,7 +149,7 @@ REPLACING = (
         ("tests/swap/test_recover.py::test_an_incomplete_set_of_swaps_with_all_sources_is_undone",),
     ),
     Mutant(
-        "files-of-others-passed-over",
+        "foreign-files-ignored",
         "S-21",
         RECOVER,
         "foreign = sorted((unfinished - ours) | set(found.foreign))",
@@ -197,7 +197,7 @@ REPLACING = (
         ("tests/cleaner/test_segments.py::test_oversize_is_growth",),
     ),
     Mutant(
-        "undo-on-top-of-what-is-in-doubt",
+        "undo-over-an-unfinished-swap",
         "U-34",
         "cleanerd/swap/undo.py",
         "            refuse_unfinished(files, files.names())  # U-34\n",
@@ -205,7 +205,7 @@ REPLACING = (
         ("tests/swap/test_undo.py::test_undo_stops_at_an_unfinished_swap",),
     ),
     Mutant(
-        "apply-forgets-what-it-kept-before-the-crash",
+        "apply-forgets-segments-kept-before-the-crash",
         "S-40",
         "cleanerd/swap/backup.py",
         "entry = self._kept_segments.entry(plan_id)",
@@ -229,7 +229,7 @@ REPLACING = (
         ("tests/swap/test_keep_live.py::test_a_swap_that_was_refused_keeps_nothing",),
     ),
     Mutant(
-        "a-swap-in-doubt-is-let-go",
+        "an-unfinished-swap-is-forgotten",
         "S-40",
         "cleanerd/swap/live_swap.py",
         "        if not swapper.in_doubt:",
@@ -245,7 +245,7 @@ REPLACING = (
         ("tests/swap/test_keep_live.py::test_live_swapped_segments_are_restored",),
     ),
     Mutant(
-        "what-is-kept-goes-under-an-undo",
+        "kept-segments-are-removed-during-an-undo",
         "S-40",
         "cleanerd/swap/backup_limits.py",
         "        except LogDirBusyError:\n            return False",
@@ -253,7 +253,7 @@ REPLACING = (
         ("tests/swap/test_backup_limits.py::test_an_entry_in_use_is_not_removed",),
     ),
     Mutant(
-        "directory-taken-for-an-index",
+        "directory-treated-as-an-index",
         "OP-10",
         "cleanerd/segments/partition.py",
         "known = suffix == SEGMENT_SUFFIX or suffix in COMPANION_SUFFIXES",
@@ -269,7 +269,7 @@ REPLACING = (
         ("tests/torture/test_regressions.py::test_a_file_is_closed_once",),
     ),
     Mutant(
-        "a-lock-that-cannot-be-given-back-stays-open",
+        "a-lock-that-cannot-be-released-stays-open",
         "S-15",
         "cleanerd/swap/lock.py",
         "            with contextlib.suppress(OSError):\n                set_lock",

@@ -46,7 +46,7 @@ REPLICAS = (
         (AT_MOST,),
     ),
     Mutant(
-        "a-single-replica-is-said-to-be-shared",
+        "a-single-replica-is-reported-as-shared",
         "U-93",
         "cleanerd/resolution/broker_facts.py",
         "return state is not None and not state.is_alone",
@@ -54,7 +54,7 @@ REPLICAS = (
         (SHARED,),
     ),
     Mutant(
-        "a-delegated-topic-is-said-to-be-shared",
+        "a-delegated-topic-is-reported-as-shared",
         "U-93",
         "cleanerd/doctor/partitions.py",
         "        and not config.may_be_kept_away\n",
@@ -89,7 +89,7 @@ REPLICAS = (
         ),
     ),
     Mutant(
-        "unknown-replicas-are-no-warning-of-the-daemon",
+        "the-daemon-does-not-warn-of-unknown-replicas",
         "U-70",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
         "*_held_by_unknown(known), ",
@@ -97,7 +97,7 @@ REPLICAS = (
         ("tests/daemon/test_log_dir_scanner.py::test_unknown_replicas_are_a_warning",),
     ),
     Mutant(
-        "how-far-a-missing-replica-is-stays-unsaid",
+        "the-progress-of-a-missing-replica-is-not-reported",
         "U-70",
         RULE,
         'at = f"; {\', \'.join(ends)} of {bound.log_end}" if ends and bound.log_end is not None else ""',
@@ -186,7 +186,7 @@ REPLICAS = (
         (NAMED,),
     ),
     Mutant(
-        "a-lost-end-is-overlooked",
+        "a-lost-end-is-missed",
         "U-76",
         "cleanerd/resolution/long_away.py",
         "since_ms = min(since_ms, _last_write_ms(log))",
@@ -194,7 +194,7 @@ REPLICAS = (
         ("tests/cli/test_long_away.py::test_a_log_that_lost_its_end",),
     ),
     Mutant(
-        "the-committed-part-claim-who-is-needed",
+        "the-committed-part-decides-the-needed-replicas",
         "U-77",
         RULE,
         "        if broker in replicas.last_isr:\n",
@@ -202,7 +202,7 @@ REPLICAS = (
         (MOVED, NEEDED),
     ),
     Mutant(
-        "nobody-in-the-isr-is-needed",
+        "an-empty-isr-needs-no-replica",
         "U-77",
         RULE,
         'return "" if replicas.last_isr else "the metadata log shows an empty ISR"',
@@ -218,7 +218,7 @@ REPLICAS = (
         ("tests/cli/test_long_away.py::test_the_state_of_the_cluster",),
     ),
     Mutant(
-        "checkpoints-keep-what-was-moved",
+        "checkpoints-keep-moved-partitions",
         "U-77",
         "cleanerd/swap/move_aside.py",
         "            remove_from_checkpoints(log_dir, name)\n",
@@ -234,7 +234,7 @@ REPLICAS = (
         ("tests/segments/test_replica_history.py::test_one_replica_in_the_last_minutes",),
     ),
     Mutant(
-        "a-second-replica-of-the-last-minutes-is-overlooked",
+        "a-second-replica-of-the-last-minutes-is-missed",
         "U-71",
         "cleanerd/segments/cluster_metadata.py",
         "before.is_alone and assigned - before.assigned:",
@@ -316,7 +316,7 @@ REPLICAS = (
     ),
     Mutant("the-end-of-the-log-is-committed", "U-71", FACTS, ".newest_ms - margin_ms", ".newest_ms", (FULL,)),
     Mutant(
-        "a-time-that-went-back-counts",
+        "a-decreasing-time-counts",
         "U-71",
         FACTS,
         "if at_ms < self.as_of_ms:",
@@ -348,7 +348,7 @@ REPLICAS = (
         ("tests/segments/test_replica_history.py::test_a_clock_that_goes_back_at_the_end",),
     ),
     Mutant(
-        "a-newer-record-at-the-end-is-no-matter",
+        "a-newer-record-at-the-end-does-not-matter",
         "U-71",
         FACTS,
         "record.api_key in _OF_PARTITIONS:",
@@ -420,7 +420,7 @@ REPLICAS = (
         ("tests/daemon/test_held_tombstone_removal.py::test_it_is_scanned_when_the_log_is_past_it",),
     ),
     Mutant(
-        "a-less-clean-replica-is-overlooked",
+        "a-less-clean-replica-is-missed",
         "U-79",
         RULE,
         "elif point < clean_offset:",
@@ -460,7 +460,7 @@ REPLICAS = (
         (PEERS,),
     ),
     Mutant(
-        "what-may-go-is-counted-as-waiting",
+        "removable-tombstones-are-counted-as-waiting",
         "U-70",
         "cleanerd/cleaner/horizons.py",
         "np.flatnonzero(waits & ~may_go)",

@@ -21,7 +21,7 @@ RETENTION = (
         ("tests/policy/test_grouping.py::test_time_of_a_batch_without_records",),
     ),
     Mutant(
-        "closing-batch-taken-for-one-that-keeps-its-time",
+        "closing-batch-treated-as-one-that-keeps-its-time",
         "U-17",
         "cleanerd/cleaner/decide.py",
         "and end.beside == ACTION_COPY:\n        idle_ms",
@@ -37,7 +37,7 @@ RETENTION = (
         ("tests/policy/test_retain.py::test_end_of_range",),
     ),
     Mutant(
-        "tombstone-goes-at-once",
+        "tombstone-is-removed-at-once",
         "C-45.5",
         RETAIN,
         "late = records.tombstone & _records_in(past_horizon, first_record)",
@@ -61,7 +61,7 @@ RETENTION = (
         (ONE_BATCH,),
     ),
     Mutant(
-        "marker-judged-by-its-key",
+        "marker-decided-by-its-key",
         "C-40",
         RETAIN,
         "(current & ~expired) | control) & ~aborted",
@@ -69,7 +69,7 @@ RETENTION = (
         (ONE_BATCH,),
     ),
     Mutant(
-        "marker-goes-before-its-horizon",
+        "marker-is-removed-before-its-horizon",
         "C-40",
         RETAIN,
         "ends_nothing & past_horizon",

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 RULES_MEMORY = (
     Mutant(
-        "forgotten-settings-are-believed",
+        "forgotten-settings-are-accepted",
         "U-6",
         "cleanerd/cleaner/rules_change.py",
         "    if before in (None, now) and not forgotten:\n        return None",
@@ -29,7 +29,7 @@ RULES_MEMORY = (
         ),
     ),
     Mutant(
-        "one-word-stands-for-all-rules",
+        "one-word-counts-for-all-settings",
         "U-6",
         "cleanerd/cleaner/rules_change.py",
         "    return all(",
@@ -45,7 +45,7 @@ RULES_MEMORY = (
         ("tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",),
     ),
     Mutant(
-        "what-cannot-be-read-claim-nothing",
+        "unreadable-state-counts-as-absent",
         "U-6",
         "cleanerd/cleaner/rules_change.py",
         "        return before\n    may_be_forgotten",
@@ -53,7 +53,7 @@ RULES_MEMORY = (
         ("tests/cli/test_forgotten_config.py::test_a_configured_strategy_is_enough_when_the_state_cannot_be_read",),
     ),
     Mutant(
-        "lost-delegations-say-nothing",
+        "lost-delegations-count-as-absent",
         "U-6",
         "cleanerd/cleaner/rules_change.py",
         "return config.delegations_unread if may_be_forgotten else None",
@@ -61,7 +61,7 @@ RULES_MEMORY = (
         ("tests/cli/test_refusals.py::test_plan_promises_nothing_that_is_refused",),
     ),
     Mutant(
-        "what-was-set-aside-claim-nothing",
+        "renamed-state-counts-as-absent",
         "U-6",
         "cleanerd/state/last_settings.py",
         "if stored is None and _is_there(stem + DAMAGED, directory):",
@@ -69,7 +69,7 @@ RULES_MEMORY = (
         ("tests/cli/test_forgotten_config.py::test_a_quarantine_does_not_replace_an_unreadable_state_file",),
     ),
     Mutant(
-        "a-quarantine-replaces-what-could-not-be-read",
+        "a-quarantine-replaces-unreadable-state",
         "U-6",
         "cleanerd/state/cleaner_checkpoint.py",
         "            set_aside(path, self.root)\n\n    def _failed",
@@ -107,7 +107,7 @@ RULES_MEMORY = (
         ("tests/swap/test_rules_remembered_first.py::test_killed_between_two_groups",),
     ),
     Mutant(
-        "rules-that-cannot-be-written-down-are-used",
+        "a-strategy-that-cannot-be-stored-is-used",
         "U-6",
         "cleanerd/state/cleaner_checkpoint.py",
         "            raise machine_error(error)(what, where=str(path), hint=hint) from error\n",
@@ -123,7 +123,7 @@ RULES_MEMORY = (
         ("tests/swap/test_rules_remembered_first.py::test_known_strategies_need_no_state_directory",),
     ),
     Mutant(
-        "a-directorys-time-tells-of-every-change",
+        "a-directorys-time-shows-every-change",
         "U-6",
         "cleanerd/state/last_settings.py",
         "= written.to_compare_ns, last_stem, found",
@@ -131,7 +131,7 @@ RULES_MEMORY = (
         ("tests/cli/test_forgotten_config.py::test_settings_stored_within_one_clock_tick_are_seen",),
     ),
     Mutant(
-        "undo-keeps-rules-of-what-it-undid",
+        "undo-keeps-the-strategy-of-the-undone-cleaning",
         "U-6",
         "cleanerd/swap/undo.py",
         "        finish_plan(files, plan_id)\n        _set_rules_back(locked, log, entry)\n",
@@ -147,7 +147,7 @@ RULES_MEMORY = (
         ("tests/swap/test_rules_remembered_first.py::test_an_undo_that_is_killed",),
     ),
     Mutant(
-        "undo-sets-back-what-the-cleaning-remembered",
+        "undo-restores-the-remembered-state",
         "U-6",
         "cleanerd/swap/offline_swap.py",
         "        self._keep = self._keeper(files, survey, cleaning)\n"

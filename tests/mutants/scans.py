@@ -9,7 +9,7 @@ READINGS = "tests/daemon/test_metadata_readings.py"
 
 SCANS = (
     Mutant(
-        "a-segment-begun-after-the-broker-spoke-is-seen",
+        "a-segment-begun-after-the-brokers-answer-is-read",
         "D-06",
         "cleanerd/broker/live_log.py",
         "found.listed if len(segments) == len(found.segments) else None",
@@ -25,7 +25,7 @@ SCANS = (
         (f"{READINGS}::test_a_directory_of_another_broker_in_the_same_place",),
     ),
     Mutant(
-        "what-could-not-be-read-is-not-tried-again",
+        "unreadable-files-are-not-read-again",
         "U-23",
         FACTS,
         "facts, signature = known, (at_once,)",
@@ -33,7 +33,7 @@ SCANS = (
         (f"{READINGS}::test_a_metadata_log_unreadable_for_a_moment",),
     ),
     Mutant(
-        "read-long-before-a-look-that-hung",
+        "read-long-before-a-hanging-scan",
         "U-23",
         FACTS,
         "max(context.requested_at, self._read_at, started - _TOGETHER_SECONDS)",
@@ -41,7 +41,7 @@ SCANS = (
         (f"{READINGS}::test_a_scan_that_was_requested_long_ago",),
     ),
     Mutant(
-        "the-tick-of-the-look-is-over",
+        "the-tick-of-the-scan-is-over",
         "a directory's time is too coarse",
         "cleanerd/fsio/directory_time.py",
         "abs(now_ns - changed_ns) > CLOCK_TICK_NS",
@@ -60,7 +60,7 @@ SCANS = (
         ("tests/segments/test_same_file.py::test_two_changes_in_one_tick",),
     ),
     Mutant(
-        "one-log-directory-asks-for-all",
+        "one-log-directory-queries-for-all",
         "U-40",
         "cleanerd/resolution/zk_config_cache.py",
         "known.topics[name].queried_ms if name in known.topics else None for name in names",
@@ -70,7 +70,7 @@ SCANS = (
         ),
     ),
     Mutant(
-        "who-asks-last-forgets-what-others-were-told",
+        "the-last-request-forgets-earlier-answers",
         "U-40",
         "cleanerd/state/zk_topics.py",
         "topics=kept | dict(topics_now.topics)",
@@ -102,7 +102,7 @@ SCANS = (
         ("tests/daemon/test_modes.py::test_a_log_that_became_shorter_a_moment_ago",),
     ),
     Mutant(
-        "a-look-tells-where-a-killed-broker-starts",
+        "a-scan-decides-a-killed-brokers-start",
         "U-1",
         "cleanerd/broker/live_log.py",
         "lasting = lasting_start_offset(log_dir.path, name)",
@@ -110,7 +110,7 @@ SCANS = (
         ("tests/daemon/test_log_dir_scanner.py::test_a_job_does_not_know_where_a_killed_broker_would_start",),
     ),
     Mutant(
-        "a-disk-that-is-away-holds-nothing",
+        "an-unmounted-disk-counts-as-empty",
         "U-6",
         "cleanerd/daemon/discovery/scan_threads.py",
         "log_dirs is not None and all((path / META_PROPERTIES).exists() for path in log_dirs)",
@@ -118,7 +118,7 @@ SCANS = (
         ("tests/daemon/test_sweep.py::test_a_disk_that_is_unavailable_may_have_it",),
     ),
     Mutant(
-        "whoever-is-not-here-is-gone",
+        "absent-partitions-count-as-deleted",
         "U-6",
         "cleanerd/daemon/discovery/scan_threads.py",
         "all_seen and facts.metadata is not None",
@@ -150,7 +150,7 @@ SCANS = (
         ("tests/resolution/test_secured_zookeeper_mode.py::test_an_old_metadata_log",),
     ),
     Mutant(
-        "any-broker-is-asked",
+        "any-broker-is-queried",
         "U-40",
         "cleanerd/admin/cluster.py",
         "client._manager.send(request, node_id=node_id)",
@@ -158,7 +158,7 @@ SCANS = (
         ("tests/resolution/test_zookeeper.py::test_the_broker_itself_is_queried",),
     ),
     Mutant(
-        "many-rounds-forget-a-horizon",
+        "many-cleanings-forget-a-horizon",
         "R534-2",
         "cleanerd/verify/keys.py",
         "elif not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):",

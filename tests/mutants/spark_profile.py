@@ -15,7 +15,7 @@ REPORT = "tests/spark/test_report.py"
 
 SPARK_PROFILE = (
     Mutant(
-        "profile-takes-the-winner-for-the-last",
+        "profile-treats-the-retained-record-as-the-last",
         "R280-4",
         COUNTS,
         '        **groups.highest(("last",)),\n',
@@ -39,7 +39,7 @@ SPARK_PROFILE = (
         (f"{TESTS}::test_the_largest_difference_of_versions",),
     ),
     Mutant(
-        "profile-takes-no-timestamp-for-1970",
+        "profile-treats-no-timestamp-as-1970",
         "U-13",
         COUNTS,
         "        waiting = timestamp[dirty & (timestamp >= 0)]\n",
@@ -71,7 +71,7 @@ SPARK_PROFILE = (
         ("tests/spark/test_audit_tasks.py::test_found_adds_up", "tests/spark/test_audit_tasks.py::test_in_pieces"),
     ),
     Mutant(
-        "audit-tells-what-records-say-once-a-shard",
+        "audit-reports-findings-once-per-shard",
         "U-28",
         JUDGING,
         "        if shard == 0:\n",
@@ -79,7 +79,7 @@ SPARK_PROFILE = (
         ("tests/spark/test_audit_tasks.py::test_in_pieces",),
     ),
     Mutant(
-        "audit-takes-the-key-of-the-cleaned-log",
+        "audit-uses-the-key-of-the-cleaned-log",
         "U-28",
         PAIRS,
         "np.where(befores > 0, highest(0, rows[name]), highest(1, rows[name]))",
@@ -95,7 +95,7 @@ SPARK_PROFILE = (
         ("tests/spark/test_snapshot_files.py::test_one_state",),
     ),
     Mutant(
-        "snapshot-takes-the-best-of-a-segment-for-the-best",
+        "snapshot-treats-the-best-of-a-segment-as-the-best",
         "R280-3",
         WINNERS,
         "            waiting, rows = [_best(waiting)], 0\n",
@@ -103,7 +103,7 @@ SPARK_PROFILE = (
         ("tests/spark/test_snapshot_files.py::test_more_keys_than_wait_at_once",),
     ),
     Mutant(
-        "profile-tells-the-damage-of-headers-alone",
+        "profile-reports-the-damage-of-headers-only",
         "U-35",
         "cleanerd/spark/profile.py",
         "[*walked.damaged, *other_damage(walked.damaged, totals.damaged, files)]",

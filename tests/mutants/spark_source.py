@@ -32,7 +32,7 @@ SPARK_SOURCE = (
         (f"{READ}::test_transactions_that_reach_out_of_a_split",),
     ),
     Mutant(
-        "source-gives-a-segment-and-what-it-was-made-of",
+        "source-reads-a-segment-and-its-sources",
         "D-06",
         READING,
         "        wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)\n",
@@ -40,7 +40,7 @@ SPARK_SOURCE = (
         (f"{STATES}::test_a_new_segment_next_to_one_that_it_replaces",),
     ),
     Mutant(
-        "source-believes-any-first-offset",
+        "source-accepts-any-first-offset",
         "D-06",
         READING,
         "        wrong: NDArray[np.bool_] = beyond | (batches.base_offset <= before)\n",
@@ -48,7 +48,7 @@ SPARK_SOURCE = (
         (f"{STATES}::test_an_offset_that_was_hit",),
     ),
     Mutant(
-        "source-believes-a-snapshot-beyond-the-end",
+        "source-uses-a-snapshot-beyond-the-end",
         "U-12",
         STABLE,
         "        if snapshot.offset <= end:\n",
@@ -64,7 +64,7 @@ SPARK_SOURCE = (
         (f"{READ}::test_every_split_size_reads_each_batch_once",),
     ),
     Mutant(
-        "source-takes-a-wrappers-offset-for-its-first",
+        "source-treats-a-wrappers-offset-as-its-first",
         "F-3.1",
         PLACES,
         " and not _is_wrapper(batch)):\n",
@@ -72,7 +72,7 @@ SPARK_SOURCE = (
         (f"{READ}::test_wrappers_wherever_they_are_cut",),
     ),
     Mutant(
-        "source-believes-every-index-entry",
+        "source-trusts-every-index-entry",
         "F-6",
         PLACES,
         "    return batch is not None and least <= int(batch.base_offset[0]) <= most\n",
@@ -128,7 +128,7 @@ SPARK_SOURCE = (
         ("tests/spark/test_source_stream.py::test_closed_segments",),
     ),
     Mutant(
-        "source-stream-passes-over-a-topic-that-was-created-again",
+        "source-stream-skips-a-recreated-topic",
         "S-51",
         STREAM,
         "                if offset > end:\n",
@@ -144,7 +144,7 @@ SPARK_SOURCE = (
         ("tests/spark/test_retries.py::test_a_variable_that_is_not_a_positive_number_is_refused",),
     ),
     Mutant(
-        "store-takes-a-position-for-an-answer",
+        "store-treats-a-position-as-an-answer",
         "D-06",
         "cleanerd/spark/store_tries.py",
         r"Read out of bounds|status code: 416",
@@ -152,7 +152,7 @@ SPARK_SOURCE = (
         ("tests/spark/test_stores_that_err.py::test_a_position_that_resembles_an_answer",),
     ),
     Mutant(
-        "store-believes-a-whole-object-for-a-part",
+        "store-accepts-a-whole-object-for-a-part",
         "D-06",
         "cleanerd/spark/stores.py",
         "!= head[1:]:",
@@ -160,7 +160,7 @@ SPARK_SOURCE = (
         ("tests/spark/test_stores_that_err.py::test_a_whole_object_instead_of_a_part",),
     ),
     Mutant(
-        "source-reads-internal-topics-unasked",
+        "source-reads-internal-topics-unrequested",
         "SP-1",
         "cleanerd/spark/source/options.py",
         "        if name.topic in INTERNAL_TOPICS and not self.internal:\n",
@@ -184,7 +184,7 @@ SPARK_SOURCE = (
         (f"{READ}::test_a_table_of_the_catalog",),
     ),
     Mutant(
-        "source-claim-try-again-of-a-kept-plan",
+        "source-offers-a-retry-of-a-kept-plan",
         "SP-4",
         "cleanerd/spark/source/partition.py",
         "        if isinstance(error.__cause__, FileNotFoundError):\n",

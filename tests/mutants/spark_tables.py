@@ -30,7 +30,7 @@ SPARK_TABLES = (
         (f"{TESTS}::test_a_late_version_loses",),
     ),
     Mutant(
-        "table-keeps-what-retention-took",
+        "table-keeps-rows-that-retention-deleted",
         "R280-14",
         SIFT,
         "        drop |= old\n",
@@ -38,7 +38,7 @@ SPARK_TABLES = (
         (f"{TESTS}::test_retention_moves_the_log_start",),
     ),
     Mutant(
-        "table-misses-tombstones-that-came-and-went",
+        "table-misses-removed-tombstones",
         "R534-2",
         REFUSALS,
         "    if missing > 0 and",
@@ -46,7 +46,7 @@ SPARK_TABLES = (
         (f"{REFUSED}::test_tombstones_written_and_removed_between_two_merges",),
     ),
     Mutant(
-        "table-refuses-whatever-is-old",
+        "table-refuses-all-old-records",
         "R534-2",
         REFUSALS,
         "    if missing > 0 and",
@@ -78,7 +78,7 @@ SPARK_TABLES = (
         ("tests/spark/test_tables_refused.py::test_a_copy_without_its_topic_id",),
     ),
     Mutant(
-        "table-of-a-log-that-was-cut",
+        "table-of-a-truncated-log",
         "F-9",
         REFUSALS,
         "and epoch != watermark.leader_epoch:",
@@ -94,7 +94,7 @@ SPARK_TABLES = (
         (f"{STATES}::test_rows_that_another_writer_changed",),
     ),
     Mutant(
-        "table-that-somebody-else-compacted-is-refused",
+        "table-that-another-writer-compacted-is-refused",
         "R280-14",
         DELTA,
         'each.get(kind, {}).get("dataChange", False)',

@@ -13,7 +13,7 @@ AVROS_TESTS = "tests/spark/test_values_avro.py"
 
 SPARK_VALUES = (
     Mutant(
-        "values-take-milliseconds-for-microseconds",
+        "values-treat-milliseconds-as-microseconds",
         "OP-10",
         AVRO,
         "        _require_same_units(written, self._reader, written.root, self._reader.root, Budget(label))\n",
@@ -21,7 +21,7 @@ SPARK_VALUES = (
         (f"{AVROS_TESTS}::test_records_that_the_newest_schema_cannot_read",),
     ),
     Mutant(
-        "values-pass-over-what-is-left",
+        "values-ignore-remaining-bytes",
         "OP-10",
         AVRO,
         "            if file.tell() != len(data):\n",
@@ -45,7 +45,7 @@ SPARK_VALUES = (
         ("tests/spark/test_values_protobuf.py::test_message_indexes",),
     ),
     Mutant(
-        "values-of-a-registry-that-is-away-are-undecodable",
+        "values-of-an-unreachable-registry-are-undecodable",
         "OP-10",
         REGISTRY,
         '        raise self._strange(f"{status} for {path} {message[:200]}".rstrip())\n',

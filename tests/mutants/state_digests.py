@@ -61,7 +61,7 @@ STATE_DIGESTS = (
         (f"{TESTS}::test_keys_that_need_several_passes",),
     ),
     Mutant(
-        "a-state-has-the-winners-of-a-higher-one",
+        "a-state-has-the-retained-records-of-a-higher-one",
         "U-90",
         READING,
         "below[row:] = False",
@@ -85,7 +85,7 @@ STATE_DIGESTS = (
         (f"{DAEMON}::test_the_newest_digests_are_remembered",),
     ),
     Mutant(
-        "digests-of-a-log-that-was-cut-are-remembered",
+        "digests-of-a-truncated-log-are-remembered",
         "U-90",
         "cleanerd/daemon/registry/partition_entry.py",
         "and each.end_offset <= log_end]",

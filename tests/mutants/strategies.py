@@ -21,7 +21,7 @@ HIDDEN = "tests/swap/test_hidden_writes.py"
 
 STRATEGIES = (
     Mutant(
-        "hashes-of-keys-are-no-trace",
+        "hashes-of-keys-do-not-count",
         "U-47",
         "cleanerd/verify/audit.py",
         " or name == KEY_HASHES",
@@ -45,7 +45,7 @@ STRATEGIES = (
         (f"{HIDDEN}::test_an_undo_that_hides_no_record_is_done",),
     ),
     Mutant(
-        "no-time-taken-over-in-the-clean-part",
+        "no-time-copied-in-the-clean-section",
         "U-65",
         "cleanerd/cleaner/decide.py",
         "[*clean_part.contestants, *index.contestants]",
@@ -69,7 +69,7 @@ STRATEGIES = (
         (f"{WRITE_TIMES}::test_the_time_passes_on_and_never_falls",),
     ),
     Mutant(
-        "v1-takes-over-in-silence",
+        "v1-copies-times-silently",
         "U-65",
         "cleanerd/cleaner/evidence.py",
         "if (flags[rising] & BATCH_NO_HORIZON).any():",
@@ -93,7 +93,7 @@ STRATEGIES = (
         (f"{WRITE_TIMES}::test_verify_still_finds_a_largest_timestamp_that_is_too_low",),
     ),
     Mutant(
-        "nothing-said-of-retention",
+        "retention-is-not-reported",
         "U-61",
         "cleanerd/config/strategy_keys.py",
         '{"compact", "delete"} <= values["cleanup.policy"]',
@@ -109,7 +109,7 @@ STRATEGIES = (
         (TABLE,),
     ),
     Mutant(
-        "clean-winner-forgotten",
+        "clean-retained-record-forgotten",
         "R280-10",
         CLEAN_PART,
         "clean[: len(evidence.won)] |= evidence.won",
@@ -133,7 +133,7 @@ STRATEGIES = (
         (TABLE,),
     ),
     Mutant(
-        "below-the-log-start-judged",
+        "below-the-log-start-decided",
         "U-2",
         RETAIN,
         "if records.unjudged_records:",
@@ -174,7 +174,7 @@ STRATEGIES = (
         ("tests/policy/test_tombstone.py::test_modes", DELETED),
     ),
     Mutant(
-        "expired-tombstone-goes-unproven",
+        "expired-tombstone-removed-unproven",
         "U-1",
         GUARD,
         "return None, candidates_of(plan, evidence, facts)",
@@ -182,7 +182,7 @@ STRATEGIES = (
         (DELETED, f"{ROUNDS}::test_a_deleted_key_does_not_come_back_between_two_groups"),
     ),
     Mutant(
-        "tail-is-no-evidence",
+        "tail-is-not-a-precondition",
         "U-1",
         GUARD,
         "for source in plan.guarding_sources:",
@@ -190,7 +190,7 @@ STRATEGIES = (
         (DELETED, f"{ROUNDS}::test_a_tombstone_waits_for_late_data_in_the_tail"),
     ),
     Mutant(
-        "rest-of-the-last-segment-is-no-evidence",
+        "rest-of-the-last-segment-is-not-a-precondition",
         "U-1",
         GUARD,
         "                mask |= beyond\n",
@@ -198,7 +198,7 @@ STRATEGIES = (
         (DELETED,),
     ),
     Mutant(
-        "a-tombstone-that-waits-for-what-goes-now-is-forgotten",
+        "a-tombstone-that-waits-for-a-removed-record-is-forgotten",
         "R534-6",
         "cleanerd/cleaner/decide.py",
         "if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):",
@@ -214,7 +214,7 @@ STRATEGIES = (
         (f"{ROUNDS}::test_a_tombstone_waits_for_late_data_in_the_tail",),
     ),
     Mutant(
-        "a-tombstone-holds-itself-back",
+        "a-tombstone-waits-for-itself",
         "R534-6",
         GUARD,
         "mask &= ~held.rows(known.record, len(chunk.records))",
@@ -230,7 +230,7 @@ STRATEGIES = (
         (DELETED,),
     ),
     Mutant(
-        "guard-for-ever-forgotten",
+        "forever-guard-forgotten",
         "U-4",
         GUARD,
         'if rules.tombstone_guard == "forever":',
@@ -246,7 +246,7 @@ STRATEGIES = (
         (f"{ROUNDS}::test_the_checkpoint_is_our_own",),
     ),
     Mutant(
-        "kafkas-checkpoint-believed-under-versions",
+        "kafkas-checkpoint-used-under-versions",
         "U-10",
         "cleanerd/cleaner/survey.py",
         "theirs = log.cleaner_offset if config.is_kafkas else None",
@@ -254,7 +254,7 @@ STRATEGIES = (
         (f"{ROUNDS}::test_the_checkpoint_is_our_own",),
     ),
     Mutant(
-        "our-own-word-in-kafkas-checkpoint-believed",
+        "cleanerds-entry-in-kafkas-checkpoint-used",
         "U-10",
         "cleanerd/state/first_dirty_offset.py",
         "return kafka_offset not in {point.offset, point.checkpoint}",
@@ -262,7 +262,7 @@ STRATEGIES = (
         ("tests/swap/test_offline.py::test_cleanerds_checkpoint_does_not_outlive_the_log",),
     ),
     Mutant(
-        "what-the-brokers-cleaner-said-long-ago-believed",
+        "an-old-checkpoint-of-the-brokers-cleaner-used",
         "U-10",
         "cleanerd/state/first_dirty_offset.py",
         "return kafka_offset not in {point.offset, point.checkpoint}",
@@ -273,7 +273,7 @@ STRATEGIES = (
         ),
     ),
     Mutant(
-        "what-was-not-believed-is-believed-later",
+        "a-rejected-checkpoint-is-used-later",
         "U-10",
         "cleanerd/state/first_dirty_offset.py",
         "return point.offset if news is None else max(news, point.offset)",
@@ -281,7 +281,7 @@ STRATEGIES = (
         (f"{STALE}::test_a_rejected_checkpoint_stays_rejected",),
     ),
     Mutant(
-        "waits-for-a-deleted-record-and-nobody-looks-again",
+        "waits-for-a-deleted-record-without-another-scan",
         "R534-6",
         "cleanerd/cleaner/decide.py",
         "    if waits and for_deleted:\n",
@@ -289,7 +289,7 @@ STRATEGIES = (
         ("tests/swap/test_live_views.py::test_a_log_start_that_a_crash_forgets",),
     ),
     Mutant(
-        "what-a-crash-brought-back-counts-as-clean",
+        "records-restored-by-a-crash-count-as-clean",
         "U-10",
         "cleanerd/state/first_dirty_offset.py",
         "log.log_start_offset >= point.log_start",
@@ -297,7 +297,7 @@ STRATEGIES = (
         ("tests/swap/test_live_views.py::test_a_log_start_that_a_crash_forgot",),
     ),
     Mutant(
-        "verify-believes-kafkas-checkpoint",
+        "verify-uses-kafkas-checkpoint",
         "U-10",
         "cleanerd/cli/verify.py",
         "checkpoint_counts=False",
@@ -305,7 +305,7 @@ STRATEGIES = (
         ("tests/cli/test_verify_strategies.py::test_kafkas_checkpoint_is_used_as_for_a_cleaning",),
     ),
     Mutant(
-        "what-was-not-believed-stays-in-kafkas-checkpoint",
+        "a-rejected-offset-stays-in-kafkas-checkpoint",
         "S-50",
         "cleanerd/swap/live_swap.py",
         "return stored is None or stored < offset or offset < stored == before.cleaner_offset",
@@ -313,7 +313,7 @@ STRATEGIES = (
         (f"{STALE}::test_a_rejected_checkpoint_entry_is_lowered",),
     ),
     Mutant(
-        "what-the-brokers-cleaner-said-meanwhile-is-taken-back",
+        "a-checkpoint-raised-meanwhile-is-lowered",
         "U-10",
         "cleanerd/swap/live_swap.py",
         "return stored is None or stored < offset or offset < stored == before.cleaner_offset",
@@ -329,7 +329,7 @@ STRATEGIES = (
         ("tests/verify/test_strategies.py::test_rules",),
     ),
     Mutant(
-        "bad-file-of-the-host-is-passed-over",
+        "bad-file-of-the-host-is-skipped",
         "U-6",
         "cleanerd/cli/default_config.py",
         "os.lstat(path)",
@@ -337,7 +337,7 @@ STRATEGIES = (
         ("tests/cli/test_host_config.py::test_a_bad_file_of_the_host_is_never_skipped",),
     ),
     Mutant(
-        "hand-back-does-not-ask-the-state-directory",
+        "hand-back-does-not-read-the-state-directory",
         "U-8",
         "cleanerd/cli/delegate.py",
         "    if other:\n",
@@ -353,7 +353,7 @@ STRATEGIES = (
         ("tests/cli/test_delegate.py::test_a_versioned_topic_is_handed_back_on_request_only",),
     ),
     Mutant(
-        "what-a-change-costs-is-not-counted",
+        "the-cost-of-a-change-is-not-counted",
         "U-6",
         "cleanerd/cleaner/switch.py",
         'header=parts.get("header", ""),',

@@ -9,7 +9,7 @@ ORDER = "tests/swap/test_undo_order.py"
 
 UNDOING = (
     Mutant(
-        "an-apply-that-is-ended-drops-its-plan",
+        "an-ended-apply-drops-its-plan",
         "X-20",
         "cleanerd/swap/apply_staged.py",
         "rollback_on_error(partial(abandon, files, keep_ready=True))",
@@ -17,7 +17,7 @@ UNDOING = (
         ("tests/swap/test_apply_ended.py::test_apply_continues_with_the_next_group",),
     ),
     Mutant(
-        "a-plan-of-which-a-part-was-undone-waits",
+        "a-partly-undone-plan-waits",
         "S-28",
         "cleanerd/swap/recover.py",
         "        for manifest in left.ready if left.rolled_back else ():\n",
@@ -25,7 +25,7 @@ UNDOING = (
         ("tests/swap/test_apply_ended.py::test_rolling_back_a_group_removes_its_plan",),
     ),
     Mutant(
-        "undo-under-what-was-cleaned-above",
+        "undo-below-a-later-cleaning",
         "S-40",
         UNDO,
         "    above = None if point is None else _later_segment(point, entry)\n",
@@ -33,7 +33,7 @@ UNDOING = (
         (f"{ORDER}::test_a_cleaning_above_removed_the_marker",),
     ),
     Mutant(
-        "first-dirty-forgets-what-it-wrote-last",
+        "first-dirty-forgets-its-last-output",
         "S-40",
         "cleanerd/swap/record_outcome.py",
         "    if last_base is None and output is not None:\n",
@@ -41,7 +41,7 @@ UNDOING = (
         (f"{ORDER}::test_a_cleaning_above_removed_the_marker",),
     ),
     Mutant(
-        "undo-refuses-for-what-was-put-above-before",
+        "undo-refuses-for-an-earlier-cleaning-above",
         "S-40",
         UNDO,
         "output is not None and output != known and output.base",
@@ -49,7 +49,7 @@ UNDOING = (
         (f"{ORDER}::test_an_earlier_cleaning_above_does_not_prevent_an_undo",),
     ),
     Mutant(
-        "undo-goes-by-the-clock-alone",
+        "undo-uses-the-clock-alone",
         "S-40",
         UNDO,
         "            newest.insert(max(rests, default=-1) + 1, entry)\n",
@@ -97,7 +97,7 @@ UNDOING = (
         ("tests/swap/test_broker_cleaner_swaps.py::test_no_memory",),
     ),
     Mutant(
-        "what-cannot-be-swept-stops-a-cleaning",
+        "an-unsweepable-file-stops-a-cleaning",
         "U-33",
         "cleanerd/swap/recover.py",
         "            with contextlib.suppress(CleanerdError):  # it does no harm\n",
@@ -113,7 +113,7 @@ UNDOING = (
         ("tests/state/test_cleaner_checkpoint.py::test_a_topic_without_an_id_has_any_name",),
     ),
     Mutant(
-        "verify-takes-a-part-for-the-copy",
+        "verify-treats-a-part-as-the-copy",
         "U-28",
         "cleanerd/verify/partition.py",
         "        self._report_missing(findings)\n",

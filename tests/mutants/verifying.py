@@ -8,7 +8,7 @@ FIELDS = "tests/verify/test_fields.py"
 
 VERIFYING = (
     Mutant(
-        "a-damaged-last-batch-of-a-producer-is-gone",
+        "a-damaged-last-batch-of-a-producer-is-missing",
         "R192-1",
         "cleanerd/verify/partition.py",
         "for each in log.segments if not each.whole]",
@@ -16,7 +16,7 @@ VERIFYING = (
         ("tests/verify/test_damages.py::test_a_damaged_last_batch_of_a_producer_is_not_reported_missing",),
     ),
     Mutant(
-        "the-largest-time-of-a-batch-is-not-judged",
+        "the-largest-time-of-a-batch-is-not-checked",
         "U-56",
         "cleanerd/verify/keys.py",
         "else stated_ms != rows.highest_ms\n",
@@ -32,7 +32,7 @@ VERIFYING = (
         ("tests/verify/test_record_fields.py::test_the_flag_of_a_tombstone",),
     ),
     Mutant(
-        "aborted-data-stays-behind-the-end-of-a-cleaning",
+        "aborted-data-stays-after-the-end-of-a-cleaning",
         "U-56",
         "cleanerd/verify/against.py",
         "if header is None or old.segment >= self._clean_below:",
@@ -40,7 +40,7 @@ VERIFYING = (
         (f"{FIELDS}::test_aborted_data_behind_the_end_of_a_cleaning",),
     ),
     Mutant(
-        "any-marker-of-an-active-producer-may-go",
+        "any-marker-of-an-active-producer-may-be-removed",
         "U-56",
         "cleanerd/verify/against.py",
         "        return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms\n",
@@ -48,7 +48,7 @@ VERIFYING = (
         (f"{FIELDS}::test_a_marker_of_an_active_producer",),
     ),
     Mutant(
-        "a-running-broker-cuts-damage-off",
+        "a-running-broker-truncates-damage",
         "U-56",
         "cleanerd/verify/log_dir.py",
         "clean_shutdown=None if around.broker_runs else around.clean_shutdown,",
