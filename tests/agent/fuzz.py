@@ -1,6 +1,6 @@
 """Coverage-guided attack by Jazzer on the agent's readers: lines of its protocol, and staged files.
 
-python -m tests.agent.fuzz --seconds 60
+    python -m tests.agent.fuzz --seconds 60
 
 Jazzer comes from Maven on demand. Its corpus is in ``.cache/fuzz/agent``, where the next run begins, beside the seeds
 made by this module. The exit code is 1 after a finding, whose bytes are kept there.

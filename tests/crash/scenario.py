@@ -4,7 +4,7 @@ The outputs are written by Kafka as well: a second log has the retained records 
 
 ::
 
-0    20   40   | 60   80   100  120  | 140       | 160  180  | 200
+    0    20   40   | 60   80   100  120  | 140       | 160  180  | 200
     group 0, with    group 60, source      untouched   group 160,  active
     aborted data     100 is empty                      loses its .txnindex
 """

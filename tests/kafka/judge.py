@@ -1,6 +1,6 @@
 """Real Kafka as a judge: one JVM per release that makes, cleans, reads, compares and loads partition directories.
 
-with Judge("4.3") as judge:
+    with Judge("4.3") as judge:
         judge.make(path, [Segment(0, (Batch((Record(0, 1000, b"k", b"v"),)),)), Segment(1)], now_ms=2000)
         judge.clean(path, [Round(now_ms=3000)], source=None)
         judge.dump(path).records

@@ -1,6 +1,6 @@
 """Power cuts by seed: Kafka's recovery of the torn log, and of the same log after cleanerd, compared.
 
-python -m tests.torn.play SEED      repeat one, with the differences
+    python -m tests.torn.play SEED      repeat one, with the differences
 
 ``Judge`` reads like a read_committed consumer, so the values of a key, the log end, the open transactions and the
 producers are Kafka's own answers.

@@ -1,6 +1,6 @@
 """Every i-th call of a broker's JVM below a partition's directory fails while it executes cleanerd's swap.
 
-python -m tests.torture.broker_calls --all .cache/broker-calls.jsonl        all cases; a later run continues
+    python -m tests.torture.broker_calls --all .cache/broker-calls.jsonl        all cases; a later run continues
     python -m tests.torture.broker_calls --sample 60 --seed 1                   a random sample
     python -m tests.torture.broker_calls --release 4.3 --fault EIO --call 17    repeat one case, with its output
     python -m tests.torture.broker_calls --count                                count the calls of a swap

@@ -1,6 +1,6 @@
 """Hostile bytes for every reader written in Python: files of Kafka and cleanerd, requests and responses.
 
-python -m tests.torture.hostile                                    a million inputs each; --reader NAME for one
+    python -m tests.torture.hostile                                    a million inputs each; --reader NAME for one
     python -m tests.torture.hostile --reader manifest --number 17           repeat one input
 
 A reader returns a value or raises a :class:`CleanerdError` (or OSError, if its contract says so). Any other exception

@@ -1,6 +1,6 @@
 """Coverage-guided hostile bytes for the readers in Python: an input that reaches a new place is mutated further.
 
-make torture-readers                                           a million inputs each, or the remaining ones
+    make torture-readers                                           a million inputs each, or the remaining ones
     python -m tests.torture.led --count 20000 --reader manifest    up to this total for one reader
     python -m tests.torture.led --reader manifest --input FILE     repeat one input
 
@@ -43,7 +43,7 @@ TOP: Final = Path(__file__).resolve().parents[2]
 PLACE: Final = TOP / ".cache" / "fuzz" / "python"
 MOST_SEEDS: Final = 2000
 PYTHONS: Final = ("3.13", "3.12")
-"""The first release with ``sys.monitoring``."""
+"""Releases with ``sys.monitoring``; the first installed one is used."""
 
 MOST_GROWN_BYTES: Final = 256 << 20
 """Allowed growth of a process between the first group of inputs and the last."""

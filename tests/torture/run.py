@@ -4,7 +4,7 @@
 to continue. A later run with the same seed continues; remove the file to start over. The exit code is 1 after a
 counterexample; each is printed with the command that repeats it.
 
-python -m tests.torture.run --attack 'crash images' --seed 1 --step 17      repeat one step
+    python -m tests.torture.run --attack 'crash images' --seed 1 --step 17      repeat one step
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Shrinks a failing history while it still fails, by removing unneeded cleanings, batches and records.
 
-python -m tests.torture.shrink random_history 17 --without 1-40,52      repeat the remaining history
+    python -m tests.torture.shrink random_history 17 --without 1-40,52      repeat the remaining history
 
 The parts of a history are numbered: its cleanings but the first, its batches, its records. The command names the
 removed parts by these numbers, so that they and the seed define the history.

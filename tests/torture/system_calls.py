@@ -1,6 +1,6 @@
 """Every i-th system call fails: each job of :mod:`jobs`, each fault of :mod:`shim`, every i until the job passes.
 
-python -m tests.torture.system_calls --all .cache/system-calls.jsonl    all cases; a later run continues
+    python -m tests.torture.system_calls --all .cache/system-calls.jsonl    all cases; a later run continues
     python -m tests.torture.system_calls --sample 1000 --seed 1             a random sample
     python -m tests.torture.system_calls --job clean --fault EIO --call 17  repeat one case, with its output
     python -m tests.torture.system_calls --against-processes 100            compare forks with new processes
