@@ -77,7 +77,7 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_paused",),
     ),
     Mutant(
-        "agent-looks-for-segments-in-a-deleted-log",
+        "agent-searches-segments-in-a-deleted-log",
         "A-13",
         f"{SOURCES}/Evidence.java",
         "        if (!log.isCurrent()) {",

@@ -21,7 +21,7 @@ BESIDE_BROKERS = (
         (f"{ANSWERS}::test_busy_after_a_swap_that_is_not_complete_gives_the_cause",),
     ),
     Mutant(
-        "an-agent-without-a-free-connection-is-gone",
+        "an-agent-without-a-free-connection-counts-as-stopped",
         "A-37",
         "cleanerd/broker/mode.py",
         "if isinstance(error, AgentRefusalError) and error.code == TOO_MANY:",
@@ -384,7 +384,7 @@ BESIDE_BROKERS = (
         ("tests/cli/test_named_directories.py::test_the_agent_is_in_another_directory_of_the_broker",),
     ),
     Mutant(
-        "a-lock-that-the-broker-has-not-taken-yet-is-given-up",
+        "a-lock-that-the-broker-has-not-taken-yet-is-released",
         "U-31",
         "cleanerd/broker/mode.py",
         "        if time.monotonic() - began >= (",

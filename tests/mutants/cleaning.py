@@ -250,7 +250,7 @@ CLEANING = (
         ("tests/policy/test_grouping.py::test_group",),
     ),
     Mutant(
-        "runs-cut-as-small-as-other-groups",
+        "runs-split-as-small-as-other-groups",
         "D-02",
         "cleanerd/policy/grouping.py",
         "        if recordless < most:\n            return most\n",
@@ -542,7 +542,7 @@ CLEANING = (
         ("tests/cleaner/test_output_sizes.py::test_the_plan_is_exact",),
     ),
     Mutant(
-        "a-segment-that-grows-is-not-cut",
+        "a-segment-that-grows-is-not-split",
         "U-55",
         "cleanerd/swap/split.py",
         "half = member.source.segment.size_bytes // 2 if grows else None",

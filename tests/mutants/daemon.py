@@ -46,7 +46,7 @@ DAEMON = (
         ("tests/daemon/test_http_clients.py::test_clients_that_hold_the_oldest_body_are_disconnected",),
     ),
     Mutant(
-        "explanations-are-made-for-clients-that-are-gone",
+        "explanations-are-made-for-disconnected-clients",
         "D-14",
         "cleanerd/daemon/http/server.py",
         "            handler_cancellation=True,\n",
@@ -86,7 +86,7 @@ DAEMON = (
         ("tests/daemon/test_outcomes.py::test_a_partial_cleaning_is_continued_at_once",),
     ),
     Mutant(
-        "the-large-partition-goes-on-before-the-others",
+        "the-large-partition-continues-before-the-others",
         "D-12",
         SCHEDULE,
         "    if not parts:\n        return ranked\n",
@@ -382,7 +382,7 @@ DAEMON = (
         ("tests/daemon/test_registry.py::test_scans_do_not_clear_a_workers_failure",),
     ),
     Mutant(
-        "a-daemon-that-dies-goes-on-cleaning",
+        "a-dying-daemon-continues-cleaning",
         "run",
         "cleanerd/daemon/dispatcher.py",
         "        self.begin_nothing()\n        self._tools.in_flight.begin_shutdown()",

@@ -163,7 +163,7 @@ ERASING = (
         ("tests/daemon/test_erasures.py::test_unrelated_partitions",),
     ),
     Mutant(
-        "damage-at-the-tombstones-offset-counts-as-gone",
+        "damage-at-the-tombstones-offset-counts-as-removed",
         "U-88",
         "cleanerd/daemon/erasures.py",
         "        return False  # the broker replaced",

@@ -49,7 +49,7 @@ AGENTS_LOOPBACK = (
         (f"{BROKER}::test_a_place_where_another_agent_answers",),
     ),
     Mutant(
-        "agent-asks-for-no-proof",
+        "agent-requires-no-proof",
         "A-34",
         f"{SOURCES}/Handshake.java",
         "if (!Proof.same(buffer.array(), expected)) {",

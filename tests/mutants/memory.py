@@ -155,7 +155,7 @@ MEMORY = (
         (f"{KEY_FILE}::test_lost_rows",),
     ),
     Mutant(
-        "keys-are-cut-to-memory-itself",
+        "keys-are-split-to-the-whole-memory",
         "U-43",
         KEY_FILE_MODULE,
         "if kind in IN_MEMORY:",
@@ -219,7 +219,7 @@ MEMORY = (
         (f"{KEY_FILE}::test_chosen_by_cost",),
     ),
     Mutant(
-        "parts-of-keys-are-cut-too-large",
+        "parts-of-keys-are-too-large",
         "U-43",
         "cleanerd/cleaner/map_size.py",
         "math.ceil(SPARE_PARTS * max(size.shards, shown))",

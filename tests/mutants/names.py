@@ -52,7 +52,7 @@ NAMES = (
         ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_moved_below_kstage",),
     ),
     Mutant(
-        "root-gives-away-any-kstage",
+        "root-changes-the-owner-of-any-kstage",
         "U-33",
         "cleanerd/cleaner/stage.py",
         "_needs_owner_change(partition, staging) and not os.listdir(staging):",

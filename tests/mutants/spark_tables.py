@@ -54,7 +54,7 @@ SPARK_TABLES = (
         (f"{REFUSED}::test_tombstones_written_and_removed_between_two_merges",),
     ),
     Mutant(
-        "table-goes-past-an-open-transaction",
+        "table-reads-past-an-open-transaction",
         "S-04",
         MERGE,
         "        end = max(walked.stable_end, first)\n",

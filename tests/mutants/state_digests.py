@@ -45,7 +45,7 @@ STATE_DIGESTS = (
         (f"{TESTS}::test_an_open_transaction_ends_the_states",),
     ),
     Mutant(
-        "the-index-decides-what-is-aborted-in-a-state",
+        "the-index-decides-aborted-data-in-a-state",
         "U-90",
         READING,
         "if corrected is not None:",

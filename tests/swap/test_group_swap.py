@@ -219,14 +219,14 @@ def swapped_in(partition: StagedPartition) -> int:
 
 def test_finish_plan_removes_the_manifest_first_and_only_its_own(partition: StagedPartition) -> None:
     """S-39: a plan without a manifest is invalid; other directories stay."""
-    other = partition.path / ".kstage" / "somebody-elses"
+    other = partition.path / ".kstage" / "foreign"
     other.mkdir()
     with FailingFiles(partition.path) as files:
         finish_plan(files, PLAN)
         kinds = [short(operation) for operation in files.done]
     assert kinds[:2] == ["unlink S/manifest.json", "fsync_directory S"]
     assert kinds[-1] == "fsync_directory .kstage"
-    assert contents(partition.path) == {**expected(()), ".kstage/": b"", ".kstage/somebody-elses/": b""}
+    assert contents(partition.path) == {**expected(()), ".kstage/": b"", ".kstage/foreign/": b""}
     with FailingFiles(partition.path) as files:
         finish_plan(files, PLAN)
         assert files.done == []
