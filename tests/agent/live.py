@@ -42,7 +42,7 @@ PROPERTIES: Final = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "log.segment.delete.delay.ms": "1000",  # also of whole directories
-    # cleanerd uses everything that it reads on the disk, however new it is.
+    # cleanerd reads checkpoints on the disk, so the broker writes them often.
     "replica.high.watermark.checkpoint.interval.ms": "200",
     "log.flush.offset.checkpoint.interval.ms": "200",
     "log.flush.start.offset.checkpoint.interval.ms": "200",

@@ -273,7 +273,7 @@ def test_a_bad_size_shows_before_the_batch_is_whole() -> None:
 
 
 def test_a_scan_sees_the_frame_of_legacy_batches() -> None:
-    """F-1, F-3: magic 0 and 1 side by side with v2; a scan decompresses nothing, so a wrapper has a single row."""
+    """F-1, F-3: magic 0 and 1 beside v2; a scan decompresses nothing, so a wrapper's base offset is its last one."""
     wrapper = encode_wrapper(8, encode_legacy(0, b"a", b"1") + encode_legacy(2, b"b", b"2"), timestamp=77)
     data = encode_legacy(4, b"k", b"v", magic=0, attributes=0xF8) + wrapper + keyed_batch(9, [("k", "v")])
     scan = _kernel.scan_headers(array(data), 0, verify_crc=True)

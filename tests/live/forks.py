@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _WARMED: Final = (("run", "--set", "cleanerd.nothing=1"), ("clean", "--live", "--yes", "/nonexistent"))
-"""Both limits are exceeded only after everything is imported."""
+"""Both commands are refused, but only after everything is imported."""
 
 
 class Fork:

@@ -238,9 +238,10 @@ class Killing:
         return kill
 
     def _count(self, *names: str, what: str, on_disk: bool = False) -> None:
-        """Count a kill by its moment. ``on_disk``: a swap was on the disk right before; another may follow right after.
+        """Count a kill by its moment.
 
-        When cleanerd alone is killed, the agent goes on, perhaps faster than this check.
+        ``on_disk``: a swap was on the disk right before the kill; if not, one may be there right after it. When
+        cleanerd alone is killed, the agent goes on, perhaps faster than this check.
         """
         self.moments["kills"] += 1
         self.moments[f"of {what}"] += 1

@@ -189,7 +189,7 @@ def test_an_entry_that_cannot_be_removed_does_not_stop_others(root: Path, monkey
             raise CleanerdError("the test's error")
         real(place, entry, log_dir)
 
-    # even root can fail to remove a file
+    # root can remove every real file
     monkeypatch.setattr(backup_limits, "delete_kept", forget)
     kept = sweep(root, 0)
     assert (kept.forgotten, kept.problems) == (1, ("the test's error",))
