@@ -262,7 +262,7 @@ def test_another_user(live: Live) -> None:
             place.chmod(mode)
     with live.asking() as asking:
         errors = asking.ask("info")["errors"]
-    user = pwd.getpwuid(NOBODY).pw_name
+    user = pwd.getpwuid(OTHER_USER).pw_name
     assert f"refused a connection of user {user}: only the broker's user and root may connect" in errors
 
 
