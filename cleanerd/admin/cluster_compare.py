@@ -82,8 +82,8 @@ class ClusterComparison:
 
     ``drift``, ``undelegated``, ``quarantined``, ``states`` and ``down`` are faults; the rest may be temporary.
 
-    ``drift``: topics that are cleaned by different strategies. ``clean_points``, ``sizes``: replicas that differ.
-    ``states``: replicas with different latest states (U-90). ``held``: partitions with tombstones past their delete
+    ``drift``: topics that are cleaned by different strategies. ``first_dirty_offsets``, ``sizes``: replicas that
+    differ. ``states``: replicas with different latest states (U-90). ``held``: partitions with tombstones past their delete
     horizon that wait for a replica. ``erasures``: open requests to erase a key. ``down``: brokers that have replicas
     but do not run.
     """
@@ -92,7 +92,7 @@ class ClusterComparison:
     drift: tuple[Difference, ...]
     undelegated: tuple[Difference, ...]
     quarantined: tuple[Difference, ...]
-    clean_points: tuple[Difference, ...]
+    first_dirty_offsets: tuple[Difference, ...]
     sizes: tuple[Difference, ...]
     states: tuple[Difference, ...]
     versions: tuple[str, ...]
@@ -153,7 +153,7 @@ def compare(answers: Sequence[DaemonAnswer], down: Sequence[int] = ()) -> Cluste
         drift=tuple(_drift(ordered)),
         undelegated=_undelegated(ordered),
         quarantined=tuple(_quarantined(ordered)),
-        clean_points=tuple(_clean_points(ordered)),
+        first_dirty_offsets=tuple(_first_dirty_offsets(ordered)),
         sizes=tuple(_sizes(ordered)),
         states=tuple(_states(statuses)),
         versions=tuple(sorted({str(status["version"]) for status in statuses.values()})),
@@ -234,7 +234,7 @@ def _quarantined(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
             yield Difference(_name(replicas[0]), held)
 
 
-def _clean_points(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
+def _first_dirty_offsets(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
     for replicas in ordered:
         points = {
             each.target: each.entry["clean_offset"] for each in replicas if each.entry["clean_offset"] is not None
@@ -365,7 +365,7 @@ def comparison_lines(found: ClusterComparison) -> list[str]:
         ("replicas with different latest states", found.states),
         ("open erasures", found.erasures),
         ("tombstones that wait for a replica", found.held),
-        ("replicas with different first dirty offsets", found.clean_points),
+        ("replicas with different first dirty offsets", found.first_dirty_offsets),
         ("replicas with different sizes", found.sizes),
     )
     for title, differences in kinds:

@@ -1,4 +1,4 @@
-"""``/status`` of a cluster's daemons; clean points (U-79), log ends and digests (U-90) in them. Read only."""
+"""``/status`` of a cluster's daemons; first dirty offsets (U-79), log ends and digests (U-90) in them. Read only."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}), _N
 
 
 _Answer = tuple[dict[str, dict[int, int]], dict[str, ReplicaDigests], dict[str, dict[int, int]]] | str
-"""A daemon's clean points, digests and log ends, or why they are unknown."""
+"""A daemon's first dirty offsets, digests and log ends, or why they are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def find_daemons(port: int, servers: str | None, command_config: Path | None, *,
 
 
 class Peers:
-    """Queries daemons, and caches their clean points for ``again_seconds``; thread-safe.
+    """Queries daemons, and caches their first dirty offsets for ``again_seconds``; thread-safe.
 
     ``answered`` gets each round of answers, by address.
     """
@@ -177,7 +177,7 @@ def _answer_of(answer: Any, broker: int, cluster_id: str | None) -> _Answer:
     if isinstance(answer, NoStatus):
         return f"its daemon {answer.reason}"
     try:
-        points = clean_points(answer, broker, cluster_id)
+        points = first_dirty_offsets(answer, broker, cluster_id)
         return points if isinstance(points, str) else (points, digests_in(answer, broker), _log_ends(answer, broker))
     except (ValueError, KeyError, TypeError, AttributeError):
         return f"its daemon {NOT_A_STATUS}"
@@ -261,7 +261,7 @@ def _log_ends(status: Any, broker: int) -> dict[str, dict[int, int]]:
     return found
 
 
-def clean_points(status: Any, broker: int, cluster_id: str | None) -> dict[str, dict[int, int]] | str:
+def first_dirty_offsets(status: Any, broker: int, cluster_id: str | None) -> dict[str, dict[int, int]] | str:
     """The clean offsets in a daemon's status, for the log directories of ``broker``; a text: why there are none.
 
     A partition in two of its log directories has the lower offset of both.

@@ -100,7 +100,7 @@ def broker_process(log_dir: Path) -> int:
     return pid
 
 
-def neighbour_owner(log_dir: Path) -> FileOwner:
+def owner_for_new_file(log_dir: Path) -> FileOwner:
     """Owner and mode for a new plain file in ``log_dir``: those of the broker's checkpoints, else the directory's.
 
     Raises:

@@ -202,7 +202,7 @@ def untouched(found: Survey, log_dir: str) -> CleaningResult:
     )
 
 
-def worked_out(
+def cleaning_result(
     found: Survey, log_dir: str, cleaning: Cleaning, *, outcome: Outcome, swap_seconds: float = 0.0
 ) -> CleaningResult:
     """The result of decision and rewrite."""

@@ -21,7 +21,7 @@ from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound, held_in_words, lowes
 from cleanerd.segments.cleanable_range import CleanableRange, log_end_offset, read_bounds
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.segments.reading import SegmentReader
-from cleanerd.state.first_dirty_offset import clean_below, is_news, still_valid, unproven_below
+from cleanerd.state.first_dirty_offset import clean_below, kafka_checkpoint_changed, still_valid, unproven_below
 from cleanerd.state.other_places import rules_of
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def _read_stored_state(
     state = store.load(log_dir, log)
     change = rules_change(config, rules_of(store, log_dir, log, state))
     refused = of_rules(None if options.change_strategy else change) is not None
-    checkpoint = None if state is None else state.clean_point
+    checkpoint = None if state is None else state.cleanerd_checkpoint
     outdated = None if checkpoint is None else still_valid(checkpoint, log, log_end)
     proven, origin, notes = _proven_offset(log, log_end, checkpoint, outdated, config, refused=refused)
     return _StoredState(state, change, checkpoint if outdated is None else None, proven, origin, notes)
@@ -389,8 +389,8 @@ def _proven_offset(
     if checkpoint is None:
         return offset, origin, notes
     if outdated is not None:
-        note = f"cleanerd's own clean point is outdated: {outdated}"
-        if theirs is not None and not is_news(theirs, checkpoint):
+        note = f"the cleanerd checkpoint is outdated: {outdated}"
+        if theirs is not None and not kafka_checkpoint_changed(theirs, checkpoint):
             ending = "too, as cleanerd wrote it" if theirs == checkpoint.offset else "as it did before that"
             notes += [note, f"cleaner-offset-checkpoint says {theirs} {ending}: the whole log is dirty"]
         else:

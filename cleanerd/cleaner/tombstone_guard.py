@@ -180,10 +180,10 @@ def _free(
         # The map contains the last tombstone of each key; earlier ones delay it.
         held = offset_map.winners(0, total)
         for each in candidates:
-            proof.hold_against(replace(each, bits=_bitmap(held, each)))
+            proof.compare_with(replace(each, bits=_bitmap(held, each)))
         try:
             for source in plan.guarding_sources:
-                proof.hold_tail_against(source)
+                proof.compare_tail(source)
         except CleanerdError as error:
             # This segment is not cleaned, so its damage is not an error. Later records are unknown.
             note = f"no expired tombstone is removed: the end of the log cannot be read ({error})"
@@ -221,7 +221,7 @@ class _ProofShard:
                     fits = fits and done == len(mask)
         return fits
 
-    def hold_against(self, held: _Candidates) -> None:
+    def compare_with(self, held: _Candidates) -> None:
         """Compare all records of a segment except the ``held`` tombstones, including those that this cleaning removes.
 
         Records that consumers do not see (U-2) are ignored, unless they could return: after a crash a broker forgets
@@ -243,7 +243,7 @@ class _ProofShard:
                 deleted = known.rows(evidence.lasting_from, evidence.visible_from)
                 self.for_deleted = bool(met[deleted.first : deleted.last].any())
 
-    def hold_tail_against(self, source: Source) -> None:
+    def compare_tail(self, source: Source) -> None:
         """Compare the segment's records after the cleaned ones; of a torn segment, those that a broker recovers."""
         for chunk in self._decoder.chunks(source, torn=self._plan.may_be_torn(source)):
             self._meet(chunk, visible_rows(chunk))

@@ -96,7 +96,7 @@ class CleanEnds:
         return (found[0].unproven_below or 0) if found is not None and found[1] else 0
 
     def _stored_checkpoint(self, path: Path, name: TopicPartition) -> tuple[CleanerdCheckpoint, bool] | None:
-        """The stored clean point of a log of this machine, and whether it fits the log."""
+        """The stored cleanerd checkpoint of a log of this machine, and whether it fits the log."""
         if isinstance(path, RemotePath) or not (path / str(name)).is_dir():
             return None
         try:
@@ -107,7 +107,7 @@ class CleanEnds:
             state = self._store.load(log_dir, log)
         except CleanerdError:
             return None  # verifying the partition reports its faults
-        point = copied_point(self._store, log_dir, log) if state is None else state.clean_point
+        point = copied_point(self._store, log_dir, log) if state is None else state.cleanerd_checkpoint
         return None if point is None else (point, may_be_about(point, log))
 
     def _log_end(self, path: Path, name: TopicPartition) -> int:

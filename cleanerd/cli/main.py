@@ -185,7 +185,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        return _reader_went_away()
+        return _end_at_closed_pipe()
     except click.ClickException as usage:
         with contextlib.suppress(OSError):  # stderr is closed: the exit code remains
             usage.show()
@@ -228,7 +228,7 @@ def _failed(text: str, error: Exception, arguments: Sequence[str]) -> int:
     return _FAILED
 
 
-def _reader_went_away() -> int:
+def _end_at_closed_pipe() -> int:
     # `cleanerd inspect ... | head` is not an error. The interpreter's own flush at exit must not complain either.
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -213,7 +213,7 @@ def snapshot(
     if target.incremental:
         _print_merged(common, target, cast("Sequence[Merged]", done))
     else:
-        _print_taken(common, target, cast("Sequence[SnapshotResult]", done))
+        _print_snapshots(common, target, cast("Sequence[SnapshotResult]", done))
     undecoded = sum(each.undecoded for each in done)
     if undecoded and not common.output.as_json:
         common.output.line(f"not decoded: {counted(undecoded, 'value')}, with the reasons in {target.undecoded}")
@@ -271,7 +271,7 @@ class _Target:
         return str(self.table_name if self.out is None else self.out)
 
 
-def _print_taken(common: Common, target: _Target, taken: Sequence[SnapshotResult]) -> None:
+def _print_snapshots(common: Common, target: _Target, taken: Sequence[SnapshotResult]) -> None:
     records = sum(each.keys for each in taken)
     if common.output.as_json:
         rows = [{**_row(target, each), "records": each.keys} for each in taken]

@@ -23,7 +23,7 @@ from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.registry.canary import too_large
 from cleanerd.daemon.registry.partition_entry import OperatorOutcome, PartitionEntry, is_overdue
 from cleanerd.daemon.registry.pauses import save_pauses
-from cleanerd.daemon.status.partition_status import standing_of
+from cleanerd.daemon.status.partition_status import status_of
 from cleanerd.daemon.status.view_parts import explain_answer
 from cleanerd.daemon.with_timeout import with_timeout
 from cleanerd.daemon.workers import WorkerDiedError
@@ -381,7 +381,7 @@ class ControlApi:
 
     def _not_due_reason(self, entry: PartitionEntry) -> str:
         """Why a partition without failures is not cleaned; empty if it is."""
-        standing = standing_of(self._registry, entry)
+        standing = status_of(self._registry, entry)
         if entry.scan is None:
             return ""
         if standing.outlook == "no":

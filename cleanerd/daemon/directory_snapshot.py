@@ -77,7 +77,7 @@ class DirectorySnapshot:
             next_purge_ms=scan.next_purge_ms,
         )
 
-    def waits_otherwise(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
+    def removal_wait_changed(self, partition: int, config: TopicConfig | None, now_ms: int) -> bool:
         """Whether the condition that tombstones wait for has come or changed, by a newer ``config`` (U-73)."""
         if self.expiry.at_ms is None or config is None or config.replicas is None:
             return False

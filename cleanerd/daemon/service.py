@@ -47,7 +47,7 @@ from cleanerd.daemon.status.log_messages import StandingWarnings
 from cleanerd.daemon.status.publisher import Publisher
 from cleanerd.daemon.status.replica_differences import ReplicaDifferences
 from cleanerd.daemon.status.trend import TrendRing
-from cleanerd.daemon.superseded_by_reload import is_overtaken
+from cleanerd.daemon.superseded_by_reload import is_superseded
 from cleanerd.daemon.with_timeout import with_timeout
 from cleanerd.daemon.work.backup_limits import SWEEP_SECONDS, BackupLimits
 from cleanerd.daemon.work.run_job import run
@@ -451,7 +451,7 @@ class Service:
         gone = self.scan_loop.threads.attend(log_dirs)
         for path in gone:
             self.registry.forget_dir(str(path))
-        self.dispatcher.interrupt(lambda job: job.path in gone or is_overtaken(job, before, settings))
+        self.dispatcher.interrupt(lambda job: job.path in gone or is_superseded(job, before, settings))
 
 
 def _unexpected(bug: Exception) -> CleanerdError:

@@ -26,7 +26,7 @@ _WORK: Final[Mapping[str, frozenset[str]]] = {
 """The steps of a cleaning that each mode allows."""
 
 
-def is_overtaken(job: CleaningJob, before: Settings, after: Settings) -> bool:
+def is_superseded(job: CleaningJob, before: Settings, after: Settings) -> bool:
     """Whether the job would not begin, or differ, under the settings of ``after``."""
     daemon, topic = after.daemon, job.name.topic
     if why_excluded(topic, daemon.cleanerd_topics_include, daemon.cleanerd_topics_exclude):

@@ -165,7 +165,7 @@ def _device_of(path: Path) -> int | None:
 
 
 def check_state_directory(findings: CheckResults, root: Path) -> None:
-    """Whether clean points can be stored: the directory is writable, or can be created."""
+    """Whether checkpoints can be stored: the directory is writable, or can be created."""
     nearest = nearest_existing(root)
     fix = "set cleanerd.state.dir to a directory that cleanerd's user may write; without it Kafka's checkpoint is used"
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK, effective_ids=True):

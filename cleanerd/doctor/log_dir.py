@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.broker.lease import LeaseResult, probe_lease
-from cleanerd.broker.lock_file import LOCK_FILE, neighbour_owner, worker_of
+from cleanerd.broker.lock_file import LOCK_FILE, owner_for_new_file, worker_of
 from cleanerd.broker.mode import free_lock
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.format.config_keys import READABLE_BROKER_KEYS
@@ -153,7 +153,7 @@ def check_owner(
 ) -> None:
     """Whether cleanerd may write here, and whether its files will belong to the broker's user (S-60)."""
     try:
-        owner = neighbour_owner(path)
+        owner = owner_for_new_file(path)
     except OSError as error:
         findings.problem("owner", f"cannot be read: {error.strerror}", path, "run as the broker's user", exit_code=1)
         return

@@ -32,8 +32,8 @@ from cleanerd.resolution.zk_config_cache import (
     ORIGIN,
     ReportedTopics,
     cached_topic_configs,
+    is_stale_metadata,
     is_zookeeper_mode,
-    was_left_behind,
 )
 from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
 from cleanerd.segments.log_dir import META_PROPERTIES, LogDir, incoming_replicas
@@ -180,7 +180,7 @@ class BrokerFacts:
         return state is not None and not state.is_alone
 
     def _peers_of(self, topic: str) -> Mapping[int, Mapping[int, int] | str] | None:
-        """The topic's clean points at other brokers (U-79)."""
+        """The topic's first dirty offsets at other brokers (U-79)."""
         if self.peers is None:
             return None
         return {
@@ -229,7 +229,7 @@ class BrokerFacts:
         """The other log directory that the partition's replica is being moved to now."""
         return next((path for path in self.log_dirs if name in incoming_replicas(path)), None)
 
-    def twin_of(self, name: TopicPartition) -> Path | None:
+    def duplicate_of(self, name: TopicPartition) -> Path | None:
         """Another log directory of the broker that also has the partition (U-60)."""
         return next((path for path in self.siblings if os.path.isdir(f"{path}/{name}")), None)
 
@@ -244,7 +244,7 @@ class BrokerFacts:
         place = self.moved_to(name)
         if place is not None:
             return left_by_a_move(name, place) if place in self.log_dirs[:1] else being_moved(name, place)
-        twin = self.twin_of(name)
+        twin = self.duplicate_of(name)
         if twin is None:
             return None
         return RefusedError(
@@ -445,7 +445,7 @@ def _newest(
     used. In ZooKeeper mode a log left behind by a migration is ignored.
     """
     metadata, path = max(copies, key=lambda copy: copy[0].as_of, default=(None, None))
-    if metadata is None or path is None or was_left_behind(log_dir, metadata.as_of_ms):
+    if metadata is None or path is None or is_stale_metadata(log_dir, metadata.as_of_ms):
         return None, None
     return metadata, path.parent
 
@@ -482,7 +482,7 @@ def _with_peers(facts: BrokerFacts, log_dir: LogDir, peers: Peers) -> BrokerFact
 
 
 def peer_points(settings: Settings, log_dir: LogDir, peers: Peers) -> PeerPoints | None:
-    """The clean points of the cluster's other brokers; None if the settings name no daemons (U-79)."""
+    """The first dirty offsets of the cluster's other brokers; None if the settings name no daemons (U-79)."""
     daemon = settings.daemon
     named, meta = daemon.cleanerd_cluster_peers, log_dir.meta
     if isinstance(named, int):

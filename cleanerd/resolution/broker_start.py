@@ -145,7 +145,7 @@ def _other_owners(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle
 def _twins(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:
     by_place: dict[Path, list[TopicPartition]] = {}
     for name in log_dir.partitions if facts.siblings else ():
-        twin = facts.twin_of(name)
+        twin = facts.duplicate_of(name)
         if twin is not None:
             by_place.setdefault(twin, []).append(name)
     for place, names in by_place.items():

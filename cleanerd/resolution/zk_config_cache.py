@@ -56,7 +56,7 @@ def is_zookeeper_mode(log_dir: LogDir) -> bool:
     return log_dir.meta.version == 0
 
 
-def was_left_behind(log_dir: LogDir, as_of_ms: int) -> bool:
+def is_stale_metadata(log_dir: LogDir, as_of_ms: int) -> bool:
     """Whether the metadata log of a broker in ZooKeeper mode ends at ``as_of_ms``, long before the broker last ran.
 
     While a cluster moves to KRaft its controllers write there all the time. If the cluster went back, the log stays

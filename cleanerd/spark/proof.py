@@ -125,7 +125,7 @@ def prove(packed: bytes, sizes: Sizes, rows: Iterable[Row]) -> Iterator[Row]:
                     yield full_row()
                     return
             else:
-                proof.hold_against(KeyRows.of_bytes(row.payload))
+                proof.compare_with(KeyRows.of_bytes(row.payload))
         yield from proof.free()
 
 
@@ -141,14 +141,14 @@ class _RemovalProof:
         if self._map.put_max(keys.hashes, ordinal, everything(keys)) < len(keys):
             raise OffsetMapFullError
 
-    def hold_against(self, keys: KeyRows) -> None:
-        self._hold_losers()
+    def compare_with(self, keys: KeyRows) -> None:
+        self._mark_losers()
         known = self._map.contains(keys.hashes, everything(keys))
         if known.any():
             # Their keys are in the map, so it cannot be full.
             self._map.put_max(keys.hashes, OTHER_RECORD, known)
 
-    def _hold_losers(self) -> None:
+    def _mark_losers(self) -> None:
         """Mark all but a key's last tombstone, which the map contains: they have another record."""
         if self._complete:
             return
@@ -160,7 +160,7 @@ class _RemovalProof:
                 self._map.put_max(keys.hashes, OTHER_RECORD, lost)
 
     def free(self) -> Iterator[Row]:
-        self._hold_losers()
+        self._mark_losers()
         yield from self._candidates.winners(self._map, WINNERS)
 
     def close(self) -> None:

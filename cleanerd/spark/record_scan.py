@@ -232,7 +232,7 @@ def _facts(
         (RecordFact.VISIBLE, live & ~is_open & ~is_aborted),
         (RecordFact.OPEN, live & is_open),
         (RecordFact.TOMBSTONE, tombstone),
-        (RecordFact.MAY_GO, tombstone & late & (not rules.never_forgets)),
+        (RecordFact.MAY_GO, tombstone & late & (not rules.keeps_tombstones_forever)),
         (RecordFact.HAS_VERSION, has_version[is_data]),
         (RecordFact.BAD_VERSION, (kernel_flags & _kernel.FLAG_BAD_VERSION) != 0),
         (RecordFact.BELOW, offset < clean_end),

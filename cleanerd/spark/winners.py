@@ -36,7 +36,7 @@ def choose(packed: bytes, sizes: Sizes, rows: Iterator[Row]) -> Iterator[Row]:
                     yield full_row()
                     return
             elif row.kind == CLEAN:
-                yield from shard.hold_against(row)
+                yield from shard.compare_with(row)
             else:
                 yield row._replace(target=row.segment)
         yield from shard.winners()
@@ -68,7 +68,7 @@ class _Shard:
         if done < len(keys):
             raise OffsetMapFullError
 
-    def hold_against(self, row: Row) -> Iterator[Row]:
+    def compare_with(self, row: Row) -> Iterator[Row]:
         """A block of the clean section: which of its records have a key of the dirty section."""
         keys = KeyRows.of_bytes(row.payload)
         if keys.versions is None or keys.present is None:

@@ -101,7 +101,7 @@ class PartitionState:
     of the last cleaning if that moved no checkpoint. ``quarantined_segment``: the segment that caused the quarantine.
     """
 
-    clean_point: CleanerdCheckpoint | None
+    cleanerd_checkpoint: CleanerdCheckpoint | None
     quarantine: str | None
     last_result: dict[str, Any] | None
     retry: Retry | None = None
@@ -113,7 +113,11 @@ class PartitionState:
     @property
     def cleaned_by(self) -> str | None:
         """The fingerprint of the last cleaning's rules; None: unknown."""
-        return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
+        return (
+            self.rules
+            if self.rules is not None or self.cleanerd_checkpoint is None
+            else self.cleanerd_checkpoint.fingerprint
+        )
 
 
 STATE: Final = Document("", PartitionState)
@@ -229,11 +233,11 @@ class StateStore:
                 state = STATE.parse(read_state_file(path, self.root, max_bytes=MAX_FACTS_BYTES))
             except (FileNotFoundError, *DAMAGE):
                 continue
-            if state.clean_point is None:
+            if state.cleanerd_checkpoint is None:
                 continue
-            point = _in_copy(state.clean_point, log)
+            point = _in_copy(state.cleanerd_checkpoint, log)
             kept, lost = kept + (point is not None), lost + (point is None)
-            found = replace(state, clean_point=point, rules=state.cleaned_by)
+            found = replace(state, cleanerd_checkpoint=point, rules=state.cleaned_by)
             data = STATE.to_bytes(found, topic=log.name.topic, partition=log.name.partition)
             write_state_file(path, data, owner, self.root)
         self.places.adopt(name, log_dir.place, owner)

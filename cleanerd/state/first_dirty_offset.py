@@ -18,14 +18,14 @@ def clean_below(point: CleanerdCheckpoint | None, kafka_offset: int | None, *, i
     """
     if point is None:
         return kafka_offset
-    news = kafka_offset if is_news(kafka_offset, point) else None
+    news = kafka_offset if kafka_checkpoint_changed(kafka_offset, point) else None
     if not is_valid:
         return news
     # Under `offset` both cleaners prove the same, so the higher offset is right.
     return point.offset if news is None else max(news, point.offset)
 
 
-def is_news(kafka_offset: int | None, point: CleanerdCheckpoint) -> bool:
+def kafka_checkpoint_changed(kafka_offset: int | None, point: CleanerdCheckpoint) -> bool:
     """Whether Kafka's checkpoint has changed since ``point`` was stored.
 
     An unchanged value proves nothing about a log that has diverged since: a broker whose cleaner is off does not lower

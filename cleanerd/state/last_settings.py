@@ -159,12 +159,16 @@ class _RulesOfPoint:
 class RulesInState:
     """The fields of a partition's state file, from any release, that show the rules of the last cleaning."""
 
-    clean_point: _RulesOfPoint | None
+    cleanerd_checkpoint: _RulesOfPoint | None
     rules: str | None = None
 
     @property
     def fingerprint(self) -> str | None:
-        return self.rules if self.rules is not None or self.clean_point is None else self.clean_point.fingerprint
+        return (
+            self.rules
+            if self.rules is not None or self.cleanerd_checkpoint is None
+            else self.cleanerd_checkpoint.fingerprint
+        )
 
 
 def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableState | None:

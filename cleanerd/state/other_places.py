@@ -60,6 +60,6 @@ def copied_point(store: StateStore, log_dir: LogDir, log: PartitionLog) -> Clean
 def _point_in(store: StateStore, place: str, stem: str) -> CleanerdCheckpoint | None:
     path = store.root / PARTITIONS / place / f"{stem}.json"
     try:
-        return STATE.parse(read_state_file(path, store.root, max_bytes=MAX_FACTS_BYTES)).clean_point
+        return STATE.parse(read_state_file(path, store.root, max_bytes=MAX_FACTS_BYTES)).cleanerd_checkpoint
     except (OSError, *DAMAGE):
         return None

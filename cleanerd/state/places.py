@@ -81,11 +81,11 @@ class _SegmentsInState:
 
     topic: str
     partition: int
-    clean_point: _Segments | None = None
+    cleanerd_checkpoint: _Segments | None = None
 
     def has_one_in(self, log_dir: Path) -> bool:
         partition = log_dir / str(TopicPartition(plain_name(self.topic), self.partition))
-        point = self.clean_point
+        point = self.cleanerd_checkpoint
         left = () if point is None else (point.last_segment, point.last_output)
         return any(each is not None and each.is_in(partition) for each in left)
 
@@ -208,9 +208,9 @@ class DirectoryPlaces:
         if is_there(before, now):
             return False
         is_same = (before.inode, before.file_system) == (now.inode, now.file_system)
-        return is_same or self._left_a_segment_in(name, Path(now.path))
+        return is_same or self._has_segment_in(name, Path(now.path))
 
-    def _left_a_segment_in(self, name: str, log_dir: Path) -> bool:
+    def _has_segment_in(self, name: str, log_dir: Path) -> bool:
         """Whether ``log_dir`` has a segment that a cleaning wrote: the same file, not a copy."""
         try:
             with held(self._path / name, self._root) as directory:

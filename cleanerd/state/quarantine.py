@@ -20,7 +20,7 @@ _POSITION: Final = " at byte "
 def quarantined(
     reason: str, error: CleanerdError | None, log: PartitionLog, before: PartitionState | None
 ) -> PartitionState:
-    """The state of a partition that ``error`` puts into quarantine; its clean point does not change."""
+    """The state of a partition that ``error`` puts into quarantine; its cleanerd checkpoint does not change."""
     state = PartitionState(None, None, None) if before is None else before
     return replace(state, quarantine=reason, quarantined_segment=_segment_of(error, log))
 

@@ -122,7 +122,7 @@ class Backup:
         self._kept_segments = KeptSegments(store.root)
         self._is_put = False
         state = store.load(log_dir, log)
-        before = None if state is None or state.clean_point is None else asdict(state.clean_point)
+        before = None if state is None or state.cleanerd_checkpoint is None else asdict(state.cleanerd_checkpoint)
         entry = self._kept_segments.entry(plan_id)
         self._entry = (
             self._resume(entry)
@@ -138,7 +138,7 @@ class Backup:
                 cleaned_ms=place.now_ms(),
                 end_offset=max(end_offset, log.cleaner_offset or 0),
                 checkpoint=log.cleaner_offset,
-                clean_point=before,
+                cleanerd_checkpoint=before,
                 rules=None if state is None else state.rules,
                 sources=dict(sources),
                 groups=(),

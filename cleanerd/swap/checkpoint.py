@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.broker.lock_file import FileOwner, neighbour_owner
+from cleanerd.broker.lock_file import FileOwner, owner_for_new_file
 from cleanerd.errors import system_error
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.segments.log_dir import CHECKPOINTS
@@ -82,6 +82,6 @@ def _owner(files: PartitionFiles, name: str) -> FileOwner:
     if status is not None:
         return FileOwner(status.st_uid, status.st_gid, status.st_mode & 0o777)
     try:
-        return neighbour_owner(files.path)
+        return owner_for_new_file(files.path)
     except OSError as error:
         raise system_error("cannot be read", str(files.path), error) from error

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from cleanerd.broker.lock_file import FileOwner
 from cleanerd.broker.partition_snapshot import PartitionSnapshot
 from cleanerd.cleaner.manifest import READY, Manifest, aborted_witnesses, staging_path, write_manifest
-from cleanerd.cleaner.result import CleaningResult, worked_out
+from cleanerd.cleaner.result import CleaningResult, cleaning_result
 from cleanerd.errors import Cause, CleanerdError, StalePlanError
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.state.quarantine import forget_quarantine
@@ -126,7 +126,7 @@ class DeferredSwap(SwapStrategy):
         ready = ReadyFile(
             max(plan.end_offset, survey.proven_offset) if survey.moves_checkpoint else None,
             plan.rules.strategy,
-            worked_out(survey, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
+            cleaning_result(survey, str(self.log_dir.path), cleaning, outcome="staged").to_json(),
             None if self._keep_replaced is None else str(self._keep_replaced.resolve()),
             stage_removed_keys(files, cleaning, _owner(files)),
             self.options.change_strategy,

@@ -83,7 +83,7 @@ def hidden_writes(
         if len(offset_map):
             for place in (cleaned, later):
                 for chunk in place.chunks(by_chunk(decoded)):
-                    contest.hold_against(chunk)
+                    contest.compare_with(chunk)
             found += [contest.hidden(chunk) for chunk in later.chunks(by_chunk(decoded))]
         shard += 1
     return np.concatenate(found)
@@ -108,7 +108,7 @@ class _Contest:
         )
         return done == len(mask)
 
-    def hold_against(self, chunk: Chunk) -> None:
+    def compare_with(self, chunk: Chunk) -> None:
         """Add records of the log: one that ranks no lower than the tombstone of its key wins."""
         version, present = self.rules.ranking.versions(chunk.records)
         self.offset_map.update_existing(

@@ -98,7 +98,7 @@ class KeptEntry:
     """One cleaning of one partition. ``kept``: the directory with the replaced files.
 
     ``place``: the cleaned log directory, by the name of its directory in the state directory (U-46). ``sources``: the
-    logs of all segments that the cleaning covered, by base offset, before it. ``checkpoint``, ``clean_point`` and
+    logs of all segments that the cleaning covered, by base offset, before it. ``checkpoint``, ``cleanerd_checkpoint`` and
     ``rules``: Kafka's checkpoint and cleanerd's state before. ``end_offset``: the highest value of both afterwards,
     unless another cleaning followed. ``aborted``: the aborted transactions that reach beyond the sources, as (producer,
     first offset, offset of the ABORT marker).
@@ -114,7 +114,7 @@ class KeptEntry:
     cleaned_ms: _Moment
     end_offset: Offset
     checkpoint: Long | None
-    clean_point: dict[str, Any] | None
+    cleanerd_checkpoint: dict[str, Any] | None
     sources: Annotated[dict[Offset, FileIdentity], Field(min_length=1)]
     groups: tuple[KeptGroup, ...]
     rules: str | None = None

@@ -16,7 +16,7 @@ import weakref
 from pathlib import Path
 from typing import Final, Self
 
-from cleanerd.broker.lock_file import LOCK_FILE, held_by, neighbour_owner
+from cleanerd.broker.lock_file import LOCK_FILE, held_by, owner_for_new_file
 from cleanerd.errors import CleanerdError, LogDirBusyError
 from cleanerd.fsio.held_file import COMMAND_LOCK_FILE, HeldFile, holder_of
 from cleanerd.fsio.record_lock import query_holder, set_lock
@@ -157,7 +157,7 @@ def _open(log_dir: Path) -> int:
                 except FileNotFoundError:  # a stopping broker removed it
                     continue
             with ClosedOnError(descriptor):
-                set_owner(descriptor, neighbour_owner(log_dir))
+                set_owner(descriptor, owner_for_new_file(log_dir))
             return descriptor
     except OSError as error:
         raise unreadable("cannot be opened", path, error) from error

@@ -127,7 +127,7 @@ def save_checkpoint(
         unproven_below=unproven_after(unproven_below, result.first_dirty_offset, result.end_offset),
     )
     state = PartitionState(
-        clean_point=checkpoint,
+        cleanerd_checkpoint=checkpoint,
         quarantine=None,
         last_result={**result.to_json(), "finished_ms": time.time_ns() // 1_000_000},
         next_purge_ms=result.next_purge_ms,
@@ -140,7 +140,7 @@ def save_checkpoint(
 def _earlier_output(store: StateStore, log_dir: LogDir, after: PartitionLog) -> LastSegment | None:
     """If nothing was swapped in: the last output of an earlier cleaning, if it still exists."""
     state = store.load(log_dir, after)
-    known = None if state is None or state.clean_point is None else state.clean_point.last_output
+    known = None if state is None or state.cleanerd_checkpoint is None else state.cleanerd_checkpoint.last_output
     return known if known is not None and segment_at(after, known.base) == known else None
 
 
@@ -159,8 +159,8 @@ def record_settings_only(
     without them the next cleaning would begin at the log's start. ``last_base``: see :func:`save_checkpoint`.
     """
     state = store.load(log_dir, after) or PartitionState(None, None, None)
-    if checkpoint is not None and state.clean_point == checkpoint:
-        state = replace(state, clean_point=_with_files_of(after, checkpoint, last_base))
+    if checkpoint is not None and state.cleanerd_checkpoint == checkpoint:
+        state = replace(state, cleanerd_checkpoint=_with_files_of(after, checkpoint, last_base))
     # The cleaning set horizons that are unknown here.
     store.save(log_dir, after, replace(state, rules=fingerprint, next_purge_ms=None, removal_known_below=None))
 

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from cleanerd.cleaner.cleaner import Cleaning, Progress
-from cleanerd.cleaner.result import CleaningResult, Outcome, untouched, worked_out
+from cleanerd.cleaner.result import CleaningResult, Outcome, cleaning_result, untouched
 from cleanerd.errors import CleanerdError, SegmentGrowsError, TooManyPassesError, as_cleanerd_error
 from cleanerd.segments.kernel_errors import translated_kernel_errors
 from cleanerd.swap.deferred_swap import DeferredSwap
@@ -206,5 +206,5 @@ def _execute(strategy: SwapStrategy, files: PartitionFiles, survey: Survey, clea
     # Executors rewrite several groups at once, or before the first swap, so their seconds are not included.
     swap_seconds = max(0.0, time.monotonic() - started - cleaning.totals.rewrite_seconds)
     outcome: Outcome = "cleaned" if cleaning.totals.groups else "unchanged"
-    result = worked_out(survey, str(strategy.log_dir.path), cleaning, outcome=outcome, swap_seconds=swap_seconds)
+    result = cleaning_result(survey, str(strategy.log_dir.path), cleaning, outcome=outcome, swap_seconds=swap_seconds)
     return swapped_before.in_done(result) if swapped_before.groups else result

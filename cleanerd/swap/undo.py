@@ -227,7 +227,7 @@ def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEn
     if (log.cleaner_offset or 0) > entry.end_offset:
         raise _stale(log, f"it was cleaned again: Kafka's checkpoint is at offset {log.cleaner_offset}")
     state = locked.store.load(locked.log_dir, log)
-    point = None if state is None else state.clean_point
+    point = None if state is None else state.cleanerd_checkpoint
     if point is not None and point.offset > entry.end_offset:
         raise _stale(log, f"it was cleaned again, up to offset {point.offset}")
     above = None if point is None else _later_segment(point, entry)
@@ -241,7 +241,7 @@ def _refuse_if_cleaned_again(locked: LockedDir, log: PartitionLog, entry: KeptEn
 
 def _later_segment(point: CleanerdCheckpoint, entry: KeptEntry) -> LastSegment | None:
     """The segment above the range of ``entry`` that a later cleaning wrote, if any."""
-    before, output = _point(entry.clean_point), point.last_output
+    before, output = _point(entry.cleanerd_checkpoint), point.last_output
     known = None if before is None else before.last_output
     return output if output is not None and output != known and output.base > max(entry.sources) else None
 
@@ -404,7 +404,7 @@ def _stage_group(
 
 
 def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
-    """Restore the clean point, then Kafka's checkpoint, to the values before the cleaning.
+    """Restore the cleanerd checkpoint, then Kafka's checkpoint, to the values before the cleaning.
 
     The rules stay those of the cleaning until it is undone completely (U-6), since a killed undo is partial.
 
@@ -416,7 +416,7 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     if state is not None:
         restored = replace(
             state,
-            clean_point=_point(entry.clean_point),
+            cleanerd_checkpoint=_point(entry.cleanerd_checkpoint),
             last_result=None,
             next_purge_ms=None,
             removal_known_below=None,
@@ -424,7 +424,9 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
         )
         locked.store.save(locked.log_dir, log, restored)
     if len(locked.store.warnings) > known:
-        raise CleanerdError("the clean point cannot be set back", where=str(locked.store.root), hint="make it writable")
+        raise CleanerdError(
+            "the cleanerd checkpoint cannot be set back", where=str(locked.store.root), hint="make it writable"
+        )
     if log.cleaner_offset is not None:
         before = log.log_start_offset if entry.checkpoint is None else entry.checkpoint
         with locked.checkpoint_lock:
@@ -434,7 +436,11 @@ def _set_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
 def _set_rules_back(locked: LockedDir, log: PartitionLog, entry: KeptEntry) -> None:
     """The cleaning is undone, so restore its rules before. If that fails, a later change needs a confirmation."""
     state = locked.store.load(locked.log_dir, log)
-    if state is not None and state.rules != entry.rules and state.clean_point == _point(entry.clean_point):
+    if (
+        state is not None
+        and state.rules != entry.rules
+        and state.cleanerd_checkpoint == _point(entry.cleanerd_checkpoint)
+    ):
         locked.store.save(locked.log_dir, log, replace(state, rules=entry.rules))
 
 

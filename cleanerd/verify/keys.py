@@ -198,7 +198,7 @@ class KeyedRecords:
             newest = np.repeat(new["offset"][starts + sizes - 1], sizes)  # sorted by offset within a key
             for row in np.flatnonzero(_superseded(new)):
                 last = int(new["offset"][row + np.argmax(new["offset"][row:] > new["offset"][row])])
-                what = f"occurs again at offset {last}, below the clean point"
+                what = f"occurs again at offset {last}, below the first dirty offset"
                 if newest[row] < self._where.unproven_below:
                     self._warn(FindingKind.KEY_TWICE, new[row], what + self._not_by_us)
                 else:
@@ -241,7 +241,7 @@ class KeyedRecords:
         kind = FindingKind.LAST_RECORD_OF_KEY_MISSING
         if not facts & int(_TOMBSTONE):
             problem = "is lost: it was the last one of its key before the cleaning"
-        elif self._rules.never_forgets:
+        elif self._rules.keeps_tombstones_forever:
             kind = FindingKind.TOMBSTONE_TOO_EARLY
             problem = "is a tombstone that went although none may (tombstone.guard=forever)"
         elif self._rules.by_version and others and not self._where.many_rounds:

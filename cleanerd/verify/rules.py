@@ -63,7 +63,7 @@ class KeyRules:
         return self.by_version and self.winner_retention == "write-time"
 
     @property
-    def never_forgets(self) -> bool:
+    def keeps_tombstones_forever(self) -> bool:
         """Whether tombstones that won their key are never removed (U-4)."""
         return self.by_version and self.tombstone_guard == "forever"
 

@@ -3,8 +3,8 @@
 ::
 
     start           two brokers; one topic for Kafka's cleaner, one for cleanerd; each has the key on both brokers
-    delete_away     broker 2 stops, the key is deleted, both cleaners clean broker 1
-    return_and_lead broker 2 returns and leads; a consumer reads the key from it
+    delete_while_down     broker 2 stops, the key is deleted, both cleaners clean broker 1
+    return_as_leader broker 2 returns and leads; a consumer reads the key from it
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class ReturningReplica:
         self._write(KEY, VALUE)
         self._fill(TOPICS)
 
-    def delete_away(self) -> None:
+    def delete_while_down(self) -> None:
         """Stop broker 2, delete the key, and clean broker 1 after ``delete.retention.ms``.
 
         Raises:
@@ -106,7 +106,7 @@ class ReturningReplica:
         self._clean()
         self._tombstones = {topic: (KEY, None) in self._read(self._first, topic) for topic in TOPICS}
 
-    def return_and_lead(self) -> list[Returned]:
+    def return_as_leader(self) -> list[Returned]:
         """Start broker 2 again, let it lead, and read both topics from it.
 
         Raises:

@@ -125,8 +125,8 @@ def report_returned(page: Page, replicas: ReturningReplica) -> list[Returned]:
     """Run the scenario of a replica that returns too late; returns what happened to the deleted key."""
     with page.step("A replica is away while a key is deleted, and returns"):
         replicas.start()
-        replicas.delete_away()
-        returned = replicas.return_and_lead()
+        replicas.delete_while_down()
+        returned = replicas.return_as_leader()
     page.print(
         f"Broker 2 stopped. The key {KEY.decode()} was deleted, and broker 1 was cleaned after\n"
         f"delete.retention.ms ({human_ms(RETENTION_MS)} here). Then broker 2 returned and led; a consumer read from it."

@@ -143,7 +143,9 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
     file = tmp_path / "state" / "partitions" / "here" / state_file_name(name, topic_id_of(read_log_dir(log_dir), name))
     assert not file.name.startswith("name-")
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps({"format": 1, "clean_point": None, "rules": "strategy=timestamp;tombstone.mode=null"}))
+    file.write_text(
+        json.dumps({"format": 1, "cleanerd_checkpoint": None, "rules": "strategy=timestamp;tombstone.mode=null"})
+    )
     code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=offset")
     assert (code, "orders was last cleaned by timestamp; these settings say offset" in err) == (4, True)
     assert own(broker, "orders") == expected

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.admin.peers import FoundDaemons, Peers, clean_points
+from cleanerd.admin.peers import FoundDaemons, Peers, first_dirty_offsets
 from cleanerd.errors import CleanerdError
 from cleanerd.policy.state_digest import ReplicaDigests, StateDigest
 from cleanerd_lab.demo.ports import free_port
@@ -96,11 +96,11 @@ def test_a_daemon() -> None:
 )
 def test_an_answer(document: dict[str, Any], expected: object) -> None:
     """U-79: only the report of the broker's own daemon about this cluster."""
-    assert clean_points(document, 2, CLUSTER) == expected
+    assert first_dirty_offsets(document, 2, CLUSTER) == expected
 
 
 def test_without_a_cluster_id_of_ones_own() -> None:
-    assert isinstance(clean_points(status(entry(), cluster_id=None), 2, None), str)
+    assert isinstance(first_dirty_offsets(status(entry(), cluster_id=None), 2, None), str)
 
 
 HOSTILE = [

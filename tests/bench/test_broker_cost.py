@@ -3,7 +3,7 @@
 The JVM has the options of Kafka's own start script. A garbage collection that stops all threads while a swap has the
 lock is counted separately: it stops appends with and without a swap.
 
-Environment: ``BENCH_SEGMENTS`` (default 13000), ``BENCH_CLEAN_POINTS`` (default 10000); ``TMPDIR`` chooses the disk.
+Environment: ``BENCH_SEGMENTS`` (default 13000), ``BENCH_CHECKPOINTS`` (default 10000); ``TMPDIR`` chooses the disk.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.kafka.fixtures import StartBroker
 
 SEGMENTS: Final = int(os.environ.get("BENCH_SEGMENTS", "13000"))
-CLEAN_POINTS: Final = int(os.environ.get("BENCH_CLEAN_POINTS", "10000"))
+CLEANER_CHECKPOINTS: Final = int(os.environ.get("BENCH_CHECKPOINTS", "10000"))
 MOST_HELD_MS: Final = 10.0
 MOST_QUERY_MS: Final = 3.0
 SCANS: Final = 300
@@ -166,7 +166,7 @@ def test_the_cost_of_a_log_request(broker_43: StartBroker) -> None:
     """Ten thousand checkpoints of the cleaner: the broker's cost of a ``log`` request."""
     broker = broker_43(jvm_args=with_agent())
     create_topics(broker, [TOPIC])
-    put_checkpoints(broker, CLEAN_POINTS)
+    put_checkpoints(broker, CLEANER_CHECKPOINTS)
     name = TopicPartition(TOPIC, 0)
     with SwappingBroker(broker.log_dirs[0] / SOCKET) as agent:
         for _ in range(SCANS):  # the JIT's share
@@ -179,5 +179,5 @@ def test_the_cost_of_a_log_request(broker_43: StartBroker) -> None:
         time.sleep(seconds)
         idle = cpu_seconds(broker.pid) - idle
     each_ms = 1000 * (used - idle) / SCANS
-    print(f"\n{CLEAN_POINTS} checkpoints: {each_ms:.2f} ms of the broker's CPU per log request")  # noqa: T201
+    print(f"\n{CLEANER_CHECKPOINTS} checkpoints: {each_ms:.2f} ms of the broker's CPU per log request")  # noqa: T201
     assert each_ms <= MOST_QUERY_MS

@@ -69,7 +69,7 @@ def lose_state(state: Path, how: str) -> None:
         elif how == "older":
             for field in _YOUNGER_FIELDS:
                 document.pop(field, None)
-            if document["clean_point"] is not None:
-                document["clean_point"].pop("last_output", None)
+            if document["cleanerd_checkpoint"] is not None:
+                document["cleanerd_checkpoint"].pop("last_output", None)
         text = json.dumps(document)
         path.write_text(text[: len(text) // 2] if how == "damaged" else text)

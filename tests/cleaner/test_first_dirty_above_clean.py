@@ -110,7 +110,7 @@ def test_two_records_of_a_key_below_kafkas_checkpoint(tmp_path: Path, first: str
         elif forgets is not None:
             path = next((tmp_path / "state" / "partitions").rglob("*.json"))
             document = state_of(log_dir)
-            assert document["clean_point"].pop(forgets) in (4, 5)
+            assert document["cleanerd_checkpoint"].pop(forgets) in (4, 5)
             path.write_text(json.dumps(document))
 
 
@@ -140,10 +140,10 @@ def test_a_range_that_cleanerd_cleaned_needs_no_proof(tmp_path: Path) -> None:
     log_dir = make_log_dir(tmp_path / "logs", {NAME: Partition(TWICE, cleaner_offset=4)})
     topic = config(segment_bytes=100)
     assert clean(log_dir, CleaningOptions(NOW, force=True), topic).tombstones_waiting == 1
-    assert state_of(log_dir)["clean_point"]["unproven_below"] == 4
+    assert state_of(log_dir)["cleanerd_checkpoint"]["unproven_below"] == 4
     result = clean(log_dir, CleaningOptions(NOW, force=True, from_start=True), topic)
     assert (offsets(log_dir / NAME, 5), result.tombstones_waiting) == ([1, 4], 0)
-    assert state_of(log_dir)["clean_point"]["unproven_below"] == 0
+    assert state_of(log_dir)["cleanerd_checkpoint"]["unproven_below"] == 0
 
 
 @pytest.mark.parametrize(

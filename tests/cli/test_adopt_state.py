@@ -74,11 +74,11 @@ def test_a_copy_replaces_the_original(
     for name in ("orders-0", "orders-1"):
         state, log = _state(tmp_path, copied, name), _log(copied, name)
         assert state is not None
-        assert state.clean_point is not None
-        assert state.clean_point.offset == 10
-        assert may_be_about(state.clean_point, log)
-        assert state.clean_point.last_segment.inode == os.stat(copied / name / f"{5:020d}.log").st_ino
-        assert state.clean_point.last_output == LastSegment.of(log.segments[0])
+        assert state.cleanerd_checkpoint is not None
+        assert state.cleanerd_checkpoint.offset == 10
+        assert may_be_about(state.cleanerd_checkpoint, log)
+        assert state.cleanerd_checkpoint.last_segment.inode == os.stat(copied / name / f"{5:020d}.log").st_ino
+        assert state.cleanerd_checkpoint.last_output == LastSegment.of(log.segments[0])
     assert _adopt(capsys, tmp_path, copied)[0] == 4, "it has its own state already now"
 
 
@@ -121,7 +121,7 @@ def test_another_file_is_not_clean(capsys: pytest.CaptureFixture[str], tmp_path:
     for name in ("orders-0", "orders-1"):
         state = _state(tmp_path, copied, name)
         assert state is not None
-        assert (state.clean_point, state.cleaned_by) == (None, RULES)
+        assert (state.cleanerd_checkpoint, state.cleaned_by) == (None, RULES)
 
 
 def test_nothing_to_adopt(capsys: pytest.CaptureFixture[str], tmp_path: Path, original: Path) -> None:

@@ -56,7 +56,13 @@ def test_daemons_that_agree() -> None:
     found = compare(answers(a=daemon(partition("orders", 0)), b=daemon(partition("orders", 0))))
     assert found.exit_code == 0
     assert (found.bytes_before, found.bytes_after) == (8 * GIB, 2 * GIB)
-    assert (found.drift, found.undelegated, found.quarantined, found.clean_points, found.sizes) == ((), (), (), (), ())
+    assert (found.drift, found.undelegated, found.quarantined, found.first_dirty_offsets, found.sizes) == (
+        (),
+        (),
+        (),
+        (),
+        (),
+    )
     assert [(row.node_ids, row.kafka, row.cleanerd) for row in found.rows] == [((3,), ("4.3.1",), "0.1.0")] * 2
 
 
@@ -86,7 +92,9 @@ def test_replicas_of_different_size_are_reported_without_an_error() -> None:
     small = partition("orders", 0, clean_offset=10, size_bytes=2 * SIZES_DIFFER_BYTES)
     large = replace(small, clean_offset=900, size_bytes=3 * SIZES_DIFFER_BYTES)
     found = compare(answers(a=daemon(small), b=daemon(large), c=daemon(replace(large, clean_offset=None))))
-    assert [(each.what, dict(each.by_target)) for each in found.clean_points] == [("orders-0", {"a": "10", "b": "900"})]
+    assert [(each.what, dict(each.by_target)) for each in found.first_dirty_offsets] == [
+        ("orders-0", {"a": "10", "b": "900"})
+    ]
     assert [each.what for each in found.sizes] == ["orders-0"]
     assert found.exit_code == 0
     for size in (3 * SIZES_DIFFER_BYTES - 1, 2 * SIZES_DIFFER_BYTES):

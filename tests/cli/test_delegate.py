@@ -131,7 +131,7 @@ def remember(state: Path, name: str, fingerprint: str) -> None:
     """Store a checkpoint of a partition in some log directory."""
     directory = state / "partitions" / "some-directory"
     directory.mkdir(parents=True, exist_ok=True)
-    document = {"format": 1, "clean_point": {"fingerprint": fingerprint}}
+    document = {"format": 1, "cleanerd_checkpoint": {"fingerprint": fingerprint}}
     (directory / f"{name}.json").write_text(json.dumps(document))
 
 

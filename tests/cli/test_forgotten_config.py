@@ -203,7 +203,12 @@ def test_the_stored_settings_of_a_topic_are_listed_once(tmp_path: Path) -> None:
     assert rules_of(store, log_dir, log, None) is None
     point = {"offset": 1, "leader_epoch": 0, "fingerprint": "strategy=timestamp;tombstone.mode=null"}
     last = {"base": 0, "dev": 0, "inode": 0, "size": 0, "mtime_ns": 0}
-    document = {"format": 1, "clean_point": {**point, "last_segment": last}, "quarantine": None, "last_result": None}
+    document = {
+        "format": 1,
+        "cleanerd_checkpoint": {**point, "last_segment": last},
+        "quarantine": None,
+        "last_result": None,
+    }
     name = store.path(log_dir, log).name.removesuffix("-0.json")
     (directory / f"{name}-6.json").write_text("{")
     reported = rules_of(store, log_dir, log, None)
@@ -342,7 +347,7 @@ def test_a_cleaning_that_moves_no_checkpoint_is_stored(root: Path, shell: Shell,
     assert "was last cleaned by header:v" in only_partition(answer)["reason"]
     report = shell("explain", "orders-0", path, "--json", *HEADER, *QUIET).json
     assert report["cleaned_by_fingerprint"].startswith("strategy=header")
-    assert report["first_dirty_offset"] == 0, "the clean point stays"
+    assert report["first_dirty_offset"] == 0, "the first dirty offset stays"
     assert only_partition(clean_forced(shell, path, *HEADER))["outcome"] in ("cleaned", "unchanged")
 
 

@@ -104,11 +104,11 @@ def test_an_invalid_checkpoint(root: Path, shell: Shell, change_of: dict[str, An
     assert shell.clean(path, "--cleanable-to", 4).code == 0
     assert shell.clean(path, "--keep-replaced", root / "kept").code == 0
     (entry_file,) = (root / "state" / "trash").iterdir()
-    point = json.loads(entry_file.read_text().splitlines()[0])["entry"]["clean_point"]
-    change(root, clean_point=point | change_of)
+    point = json.loads(entry_file.read_text().splitlines()[0])["entry"]["cleanerd_checkpoint"]
+    change(root, cleanerd_checkpoint=point | change_of)
     assert undo(shell, path).code == 0
     (state,) = (root / "state" / "partitions").rglob("*.json")
-    assert json.loads(state.read_text())["clean_point"] is None
+    assert json.loads(state.read_text())["cleanerd_checkpoint"] is None
     answer = shell.clean(path)
     assert (answer.code, answer.err) == (0, "")
     assert keys(path / "orders-0") == CLEANED

@@ -65,7 +65,7 @@ def test_the_reason_of_a_later_quarantine_after_an_undo(root: Path, shell: Shell
     (state,) = (root / "state" / "partitions").rglob("*.json")
     document = json.loads(state.read_text())
     retry = {"since_ms": NOW, "failures": 2, "at_ms": NOW + 1}
-    about = document["clean_point"]["last_segment"]
+    about = document["cleanerd_checkpoint"]["last_segment"]
     document |= {"quarantine": "damaged", "retry": retry, "quarantined_segment": about}
     state.write_text(json.dumps(document))
     assert undo(shell, path).code == 0

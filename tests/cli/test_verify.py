@@ -81,7 +81,7 @@ def test_error(scene: Scene, shell: Shell) -> None:
         "file": str(scene.file(0)),
         "position": len(s.SECOND_CLEANED),
         "offset": 5,
-        "what": "the record at offset 5 (key 'd') occurs again at offset 13, below the clean point",
+        "what": "the record at offset 5 (key 'd') occurs again at offset 13, below the first dirty offset",
     }
     answer = shell("verify", scene.log_dir, "--now-ms", NOW)
     assert answer.code == 5

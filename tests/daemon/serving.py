@@ -88,7 +88,7 @@ async def explain_little(name: str) -> dict[str, Any]:
         "reason": "dirty ratio 0.250 is not above min.cleanable.dirty.ratio 0.5",
         "changes": "when 83886080 more bytes (80.0 MiB) are cleanable",
         "first_dirty_offset": 7_500,
-        "first_dirty_origin": "cleanerd's own clean point",
+        "first_dirty_origin": "cleanerd's own state",
         "limits": {"the active segment": 10_000, "the high watermark": 12_345},
         "limited_by": "the active segment",
         "notes": ["a note"],

@@ -74,7 +74,7 @@ def test_it_is_scanned_again(next_purge_ms: int | None, isr: frozenset[int], as_
     """U-73: because of the current metadata log, although nothing changed in the directory."""
     replicas = Replicas(BOTH, isr, HORIZON, HORIZON)
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, as_of_ms, as_of_ms), {0: replicas}))
-    assert seen(SHORT, next_purge_ms).waits_otherwise(0, topic, NOW) is expected
+    assert seen(SHORT, next_purge_ms).removal_wait_changed(0, topic, NOW) is expected
 
 
 @pytest.mark.parametrize(("later_ms", "expected"), [(-1, False), (0, True)])
@@ -83,12 +83,12 @@ def test_it_is_scanned_when_the_log_is_past_it(later_ms: int, expected: bool) ->
     before = ExpiryBound(HORIZON - 1, why="the log is not as far")
     as_of_ms = HORIZON + MARGIN_MS + later_ms
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, as_of_ms), {0: Replicas(BOTH, BOTH)}))
-    assert seen(before, HORIZON).waits_otherwise(0, topic, NOW) is expected
+    assert seen(before, HORIZON).removal_wait_changed(0, topic, NOW) is expected
 
 
 def test_a_partition_without_held_tombstones_is_not_scanned_again() -> None:
     topic = replace(config(), replicas=TopicReplicas(ReplicaFacts({}, NOW, NOW), {0: Replicas(FIRST, FIRST)}))
-    assert not seen(ExpiryBound(), HORIZON).waits_otherwise(0, topic, NOW)
+    assert not seen(ExpiryBound(), HORIZON).removal_wait_changed(0, topic, NOW)
 
 
 @pytest.mark.parametrize("isr", [[1, 2, 3], [1, 2]], ids=["full", "short"])

@@ -19,7 +19,7 @@ from cleanerd.config.load import Settings, load_settings
 from cleanerd.daemon.configuration import Configuration
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.service import Service
-from cleanerd.daemon.superseded_by_reload import is_overtaken
+from cleanerd.daemon.superseded_by_reload import is_superseded
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from tests.daemon.process import Daemon, large, leftovers, newest
@@ -55,8 +55,8 @@ def test_which_jobs_a_reload_stops(change: str) -> None:
     reported, kinds = CHANGES[change]
     before, after = load_settings([], RUNS, {}), load_settings([], [*RUNS, reported], {})
     jobs = {kind: job(kind) for kind in ("live", "stage", "observe", "estimate")}
-    assert {kind for kind, each in jobs.items() if is_overtaken(each, before, after)} == kinds
-    assert not any(is_overtaken(each, after, after) for kind, each in jobs.items() if kind not in kinds)
+    assert {kind for kind, each in jobs.items() if is_superseded(each, before, after)} == kinds
+    assert not any(is_superseded(each, after, after) for kind, each in jobs.items() if kind not in kinds)
 
 
 def job(kind: str) -> CleaningJob:

@@ -87,9 +87,9 @@ def checkpoints(log_dir: Path, state: Path) -> list[tuple[str, str, int]]:
     found = [("Kafka's", name, at) for name, at in (read_checkpoint(checkpoint) if checkpoint.exists() else {}).items()]
     for path in state.glob("partitions/*/*.json"):
         document = json.loads(path.read_text())
-        if document["clean_point"] is not None:
+        if document["cleanerd_checkpoint"] is not None:
             name = f"{document['topic']}-{document['partition']}"
-            found.append(("our", name, document["clean_point"]["offset"]))
+            found.append(("our", name, document["cleanerd_checkpoint"]["offset"]))
     return found
 
 

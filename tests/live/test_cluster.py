@@ -221,7 +221,7 @@ def check_views(hosts: list[Host]) -> None:
     found = json.loads(hosts[0].run("cluster", "status", "--json", code=1))
     assert [row["node_ids"] for row in found["rows"]] == [[1], [2], [3]]
     assert [f"the canary holds: {SUSPECT}" in row["remarks"] for row in found["rows"]] == [False, False, True]
-    assert str(SUSPECT) in {each["what"] for each in found["clean_points"]}
+    assert str(SUSPECT) in {each["what"] for each in found["first_dirty_offsets"]}
     topics = json.loads(hosts[1].run("cluster", "plan", "--json"))["topics"]
     (saving,) = (each for each in topics if each["topic"] == STATES)
     assert (saving["daemons"], saving["replicas"], saving["unknown"]) == (3, 3 * PARTITIONS, 0)

@@ -73,7 +73,7 @@ def points(tmp_path: Path, *, kafkas: int, ours: int) -> tuple[Path, Path]:
     (log_dir / "cleaner-offset-checkpoint").write_text(f"0\n1\norders 0 {kafkas}\n")
     state = tmp_path / "state" / "partitions" / "x"
     state.mkdir(parents=True)
-    document = {"topic": "orders", "partition": 0, "clean_point": {"offset": ours}}
+    document = {"topic": "orders", "partition": 0, "cleanerd_checkpoint": {"offset": ours}}
     (state / "orders-0.json").write_text(json.dumps(document))
     return log_dir, tmp_path / "state"
 

@@ -152,7 +152,7 @@ HINTS = (
         ("tests/spark/test_cli_audit.py::test_a_lowered_checkpoint_does_not_weaken_an_audit",),
     ),
     Mutant(
-        "audit-weakens-itself-where-the-clean-point-no-longer-fits",
+        "audit-weakens-itself-where-the-checkpoint-no-longer-fits",
         "U-10",
         "cleanerd/cli/clean_end.py",
         "        if known is None or known[1]:\n            return found",

@@ -380,7 +380,7 @@ REPLICAS = (
         ("tests/segments/test_replica_history.py::test_a_time_in_the_future",),
     ),
     Mutant(
-        "a-replica-of-the-last-minutes-has-no-clean-point",
+        "a-replica-of-the-last-minutes-has-no-first-dirty-offset",
         "U-79",
         RULE,
         "(replicas.assigned | replicas.joining) - ignored",
@@ -468,7 +468,7 @@ REPLICAS = (
         ("tests/cleaner/test_replicas.py::test_the_number_of_waiting_records",),
     ),
     Mutant(
-        "a-clean-point-is-above-an-open-transaction",
+        "a-first-dirty-offset-is-above-an-open-transaction",
         "U-79",
         "cleanerd/segments/cleanable_range.py",
         "    if open_offset is not None:\n        limits",
@@ -476,7 +476,7 @@ REPLICAS = (
         ("tests/cleaner/test_replicas.py::test_a_marker_waits_for_the_end_of_its_transaction",),
     ),
     Mutant(
-        "tombstones-above-the-clean-point-expire",
+        "tombstones-above-the-first-dirty-offset-expire",
         "U-79",
         "cleanerd/cleaner/plan.py",
         "np.where(last_offset < self.expires_below, self.expiry_ms, -1)",
@@ -532,7 +532,7 @@ REPLICAS = (
         ("tests/admin/test_peers.py::test_errors_and_silence",),
     ),
     Mutant(
-        "clean-points-of-peers-are-read-once",
+        "checkpoints-of-peers-are-read-once",
         "U-79",
         "cleanerd/daemon/discovery/facts_cache.py",
         "if known.metadata is not None and (points is not known.peers",

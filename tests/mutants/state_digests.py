@@ -117,7 +117,7 @@ STATE_DIGESTS = (
         (COMPARED,),
     ),
     Mutant(
-        "states-below-a-clean-point-are-compared",
+        "states-below-a-first-dirty-offset-are-compared",
         "U-90",
         RULES,
         "if d.end_offset >= cleaned}",

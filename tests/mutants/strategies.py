@@ -225,8 +225,8 @@ STRATEGIES = (
         "tombstones-of-one-key-do-not-see-each-other",
         "U-1",
         GUARD,
-        "proof.hold_against(replace(each, bits=_bitmap(held, each)))",
-        "proof.hold_against(each)",
+        "proof.compare_with(replace(each, bits=_bitmap(held, each)))",
+        "proof.compare_with(each)",
         (DELETED,),
     ),
     Mutant(

@@ -84,7 +84,7 @@ CASES = {
     "invented record": scene(second(encode_batch([record("a", "2", 0, T + 10), record("q", "1", 1)], base_offset=3)),
                              {"altered": 1}),
     "keyless record left": scene(second(s.SECOND), {"no_key": 1}),
-    "gone above the clean point": scene(
+    "gone above the first dirty offset": scene(
         {14: s.ACTIVE[: -len(s.END)] + encode_batch([record("a", "9", 1)], base_offset=16, leader_epoch=1)},
         {"lost": 1},
     ),

@@ -129,7 +129,7 @@ def test_an_output_that_the_broker_deleted(found: tuple[LogDir, PartitionLog]) -
 
 
 @pytest.mark.parametrize("gone", [0, 2], ids=["the cleaned file is as it was", "the broker deleted it since"])
-def test_a_clean_point_after_a_truncation_and_new_records(found: tuple[LogDir, PartitionLog], gone: int) -> None:
+def test_a_checkpoint_after_a_truncation_and_new_records(found: tuple[LogDir, PartitionLog], gone: int) -> None:
     """U-10: a truncation may cut nothing of the last cleaned file, where no batch is left at its end: 7 is new."""
     first, last, active = found[1].segments
     point = point_of(found[1])
@@ -156,7 +156,7 @@ def test_round_trip(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> None:
     assert store.path(*found) == expected
     assert {path for path in (tmp_path / "state").rglob("*") if path.is_file()} == {expected, place / "place"}
     assert store.load(*found) == state_of(found[1])
-    store.save(*found, replace(state_of(found[1]), clean_point=None, quarantine="bad"))
+    store.save(*found, replace(state_of(found[1]), cleanerd_checkpoint=None, quarantine="bad"))
     assert store.load(*found) == PartitionState(None, "bad", {"outcome": "cleaned"})
     assert store.warnings == []
 
@@ -200,7 +200,7 @@ def test_created_again(tmp_path: Path, found: tuple[LogDir, PartitionLog]) -> No
 
 VALID = {
     "format": 1,
-    "clean_point": {
+    "cleanerd_checkpoint": {
         "offset": 1,
         "leader_epoch": 0,
         "fingerprint": "f",
@@ -216,7 +216,7 @@ def variant(**changes: object) -> bytes:
 
 
 def point(**changes: object) -> dict[str, object]:
-    return {**VALID["clean_point"], **changes}  # type: ignore[dict-item]
+    return {**VALID["cleanerd_checkpoint"], **changes}  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -232,13 +232,13 @@ def point(**changes: object) -> dict[str, object]:
         pytest.param(b"[" * 100_000, id="deep"),
         pytest.param(b"{}", id="nothing in it"),
         pytest.param(variant(format=0), id="a format that never was"),
-        pytest.param(variant(clean_point=7), id="no checkpoint"),
-        pytest.param(variant(clean_point=point(offset="x")), id="a word as a number"),
-        pytest.param(variant(clean_point=point(offset=None)), id="null for a number"),
-        pytest.param(variant(clean_point=point(offset=float("inf"))), id="infinity"),
-        pytest.param(variant(clean_point=point(last_segment=[])), id="a list for the segment"),
-        pytest.param(variant(clean_point=point(last_segment={"base": 0})), id="half a segment"),
-        pytest.param(variant(clean_point=point(last_segment={"what": 0})), id="another segment"),
+        pytest.param(variant(cleanerd_checkpoint=7), id="no checkpoint"),
+        pytest.param(variant(cleanerd_checkpoint=point(offset="x")), id="a word as a number"),
+        pytest.param(variant(cleanerd_checkpoint=point(offset=None)), id="null for a number"),
+        pytest.param(variant(cleanerd_checkpoint=point(offset=float("inf"))), id="infinity"),
+        pytest.param(variant(cleanerd_checkpoint=point(last_segment=[])), id="a list for the segment"),
+        pytest.param(variant(cleanerd_checkpoint=point(last_segment={"base": 0})), id="half a segment"),
+        pytest.param(variant(cleanerd_checkpoint=point(last_segment={"what": 0})), id="another segment"),
     ],
 )
 def test_damaged_file(tmp_path: Path, found: tuple[LogDir, PartitionLog], content: bytes) -> None:
@@ -272,7 +272,7 @@ def test_a_newer_release_wrote_it(tmp_path: Path, found: tuple[LogDir, Partition
     assert store.warnings == [f"{path}: {words}; ignored until the next cleaning"]
     assert path.read_bytes() == content
     assert not path.with_suffix(".damaged").exists()
-    assert rules_of(store, *found, None) == json.loads(content)["clean_point"]["fingerprint"]
+    assert rules_of(store, *found, None) == json.loads(content)["cleanerd_checkpoint"]["fingerprint"]
     store.recheck()
     assert list(store.standing) == [path], "reported once, not at every scan, as long as it exists"
     path.write_bytes(variant())

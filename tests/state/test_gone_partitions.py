@@ -139,7 +139,7 @@ def test_kafkas_settings_need_no_storage(tmp_path: Path, rules: str | None) -> N
     moves = Moves(tmp_path)
     moves.put(1)
     (file,) = (moves.store.root / "partitions").rglob("*.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"clean_point": None, "rules": rules}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"cleanerd_checkpoint": None, "rules": rules}))
     assert moves.sweep() == SweepResult(removed=1)
 
 

@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Path:
 
 
 def remember(place: Path, stem: str, rules: str | None) -> None:
-    (place / f"{stem}.json").write_text(json.dumps({"clean_point": None, "rules": rules}))
+    (place / f"{stem}.json").write_text(json.dumps({"cleanerd_checkpoint": None, "rules": rules}))
 
 
 def settle(place: Path) -> None:

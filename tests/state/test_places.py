@@ -97,14 +97,14 @@ def test_a_copy_of_a_cleaned_log_has_its_settings(
     again = StateStore(store.root)
     assert again.load(*found) is None
     assert rules_of(again, *found, None) == VERSIONS
-    expected = cleaned(original[1], VERSIONS).clean_point if partition == "orders-0" else None
+    expected = cleaned(original[1], VERSIONS).cleanerd_checkpoint if partition == "orders-0" else None
     assert copied_point(again, *found) == expected
 
 
 def test_a_log_that_differs_from_the_cleaned_one(tmp_path: Path, store: StateStore) -> None:
     """Its last cleaned segment has another size: it does not come from that cleaning's result."""
     trial = read(log_dir_at(tmp_path / "trial"))
-    point = cleaned(trial[1], VERSIONS).clean_point
+    point = cleaned(trial[1], VERSIONS).cleanerd_checkpoint
     assert point is not None
     shorter = replace(point, last_segment=replace(point.last_segment, size=1))
     store.save(*trial, PartitionState(shorter, None, None))

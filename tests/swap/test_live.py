@@ -58,8 +58,8 @@ def test_a_cleaning(root: Path) -> None:
         assert result.segments_rewritten == 2
         assert result.bytes_after == sum(segment.size_bytes for segment in _log(agent).segments[:-1])
         state = json.loads(state_file(root).read_text())
-        assert state["clean_point"]["offset"] == 8
-        assert state["clean_point"]["last_segment"]["inode"] == (root / NAME / f"{5:020d}.log").stat().st_ino
+        assert state["cleanerd_checkpoint"]["offset"] == 8
+        assert state["cleanerd_checkpoint"]["last_segment"]["inode"] == (root / NAME / f"{5:020d}.log").stat().st_ino
         assert not leftovers(root)
         assert clean_beside(agent, force()).reason.startswith("nothing to clean: dirty from offset 8")
 
@@ -69,7 +69,7 @@ def test_a_cleaning_that_moves_no_checkpoint(root: Path) -> None:
     with running(root) as agent:
         assert clean_beside(agent, force(first_dirty_offset=5)).outcome == "cleaned"
         state = json.loads(state_file(root).read_text())
-        assert (state["clean_point"], state["rules"]) == (None, "strategy=offset;tombstone.mode=null")
+        assert (state["cleanerd_checkpoint"], state["rules"]) == (None, "strategy=offset;tombstone.mode=null")
         assert not agent.checkpoints
 
 
@@ -81,7 +81,7 @@ def test_a_clean_section_below_a_gap_stays_clean(root: Path) -> None:
     with running(root) as agent:
         assert clean_beside(agent, force(up_to_offset=4)).end_offset == 4
         assert clean_beside(agent, force(first_dirty_offset=5)).segments_rewritten == 2
-        point = json.loads(state_file(root).read_text())["clean_point"]
+        point = json.loads(state_file(root).read_text())["cleanerd_checkpoint"]
         assert point["offset"] == 4
         assert point["last_segment"]["inode"] == (root / NAME / f"{0:020d}.log").stat().st_ino
         assert clean_beside(agent, force()).first_dirty_offset == 4

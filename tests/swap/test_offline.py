@@ -53,8 +53,8 @@ def test_result_and_remembered_state(root: Path) -> None:
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 8, "other-3": 0}
     state = json.loads(state_file(root).read_text())
     assert (state["format"], state["topic"], state["partition"], state["quarantine"]) == (1, "orders", 0, None)
-    assert state["clean_point"]["offset"] == 8
-    assert state["clean_point"]["last_segment"]["inode"] == (root / NAME / f"{5:020d}.log").stat().st_ino
+    assert state["cleanerd_checkpoint"]["offset"] == 8
+    assert state["cleanerd_checkpoint"]["last_segment"]["inode"] == (root / NAME / f"{5:020d}.log").stat().st_ino
     assert state["last_result"]["outcome"] == "cleaned"
     assert not (root / NAME / ".kstage").exists()
     assert not list((root / NAME).glob("*.deleted"))
@@ -170,7 +170,7 @@ def test_first_dirty_above_the_clean_section(root: Path) -> None:
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {}
     assert (
         not list((root.parent / "state").rglob("*.json"))
-        or json.loads(state_file(root).read_text())["clean_point"] is None
+        or json.loads(state_file(root).read_text())["cleanerd_checkpoint"] is None
     )
     assert clean(root, force(), TOPIC).first_dirty_offset == 0
 
@@ -182,9 +182,9 @@ def test_a_clean_section_below_a_gap_stays_clean(root: Path) -> None:
     """
     make_log_dir(root, {NAME: two_groups()})
     assert clean(root, force(up_to_offset=4), TOPIC).end_offset == 4
-    before = json.loads(state_file(root).read_text())["clean_point"]["last_segment"]
+    before = json.loads(state_file(root).read_text())["cleanerd_checkpoint"]["last_segment"]
     assert clean(root, force(first_dirty_offset=5), TOPIC).segments_rewritten == 2
-    after = json.loads(state_file(root).read_text())["clean_point"]["last_segment"]
+    after = json.loads(state_file(root).read_text())["cleanerd_checkpoint"]["last_segment"]
     assert after["inode"] == (root / NAME / f"{0:020d}.log").stat().st_ino != before["inode"]
     assert read_checkpoint(root / CLEANER_CHECKPOINT) == {NAME: 4}
     result = clean(root, force(), TOPIC)

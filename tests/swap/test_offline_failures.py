@@ -267,7 +267,7 @@ def test_quarantine_is_remembered(root: Path) -> None:
     state = json.loads(state_file(root).read_text())
     assert state["quarantine"] == result.reason
     assert str(log) in result.reason
-    assert state["clean_point"]["offset"] == 8
+    assert state["cleanerd_checkpoint"]["offset"] == 8
     data[-1] ^= 1
     log.write_bytes(data)
     assert clean(root, force(from_start=True), TOPIC).error is None

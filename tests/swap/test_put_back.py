@@ -89,7 +89,7 @@ def test_a_volume_restored_from_a_snapshot(root: Path, by: object) -> None:
     for file in files - {file.relative_to(logs) for file in partition.iterdir()}:
         os.link(snapshot / file, logs / file)
     assert (0, b"k") in content(root), "U-26: the log is restored"
-    point = json.loads(state_file(logs).read_text())["clean_point"]
+    point = json.loads(state_file(logs).read_text())["cleanerd_checkpoint"]
     assert point["last_segment"]["inode"] == (partition / f"{LAST:020d}.log").stat().st_ino, "U-26: it looks the same"
     for later in (1, 2, 4):
         options = force(NOW + later * RETENTION_MS, tombstone_removal=True)
@@ -103,11 +103,11 @@ def test_a_cleaning_without_a_swap(root: Path) -> None:
     """U-10: the outputs of an earlier cleaning stay remembered as long as they exist."""
     _by_clean(root)
     logs = root / "logs"
-    known = json.loads(state_file(logs).read_text())["clean_point"]["last_output"]
+    known = json.loads(state_file(logs).read_text())["cleanerd_checkpoint"]["last_output"]
     assert known["inode"] == (logs / NAME / f"{2:020d}.log").stat().st_ino
     again = clean(logs, force(from_start=True), TOPIC, state=root / "state")
     assert again.outcome == "unchanged"
-    assert json.loads(state_file(logs).read_text())["clean_point"]["last_output"] == known
+    assert json.loads(state_file(logs).read_text())["cleanerd_checkpoint"]["last_output"] == known
 
 
 def content(root: Path) -> list[tuple[int, bytes | None]]:

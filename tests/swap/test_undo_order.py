@@ -110,7 +110,7 @@ def test_an_earlier_cleaning_above_does_not_prevent_an_undo(tmp_path: Path) -> N
     assert clean(path, NOW).outcome == "cleaned"
     state = next((tmp_path / "state" / "partitions").rglob("*.json"))
     reported, before = state.read_bytes(), keys(path / NAME)
-    assert json.loads(reported)["clean_point"]["last_output"]["base"] == 6
+    assert json.loads(reported)["cleanerd_checkpoint"]["last_output"]["base"] == 6
     later = NOW + RETENTION_MS + 1
     assert clean(path, later, keeps=True, from_start=True, up_to_offset=4).outcome == "cleaned"
     assert keys(path / NAME) != before, "the tombstone went"

@@ -188,7 +188,7 @@ ENTRY = KeptEntry(
     cleaned_ms=1,
     end_offset=1,
     checkpoint=None,
-    clean_point=None,
+    cleanerd_checkpoint=None,
     sources={0: FileIdentity(1, 2, 3)},
     groups=(),
 )

@@ -114,7 +114,7 @@ class FactsCache:
         return facts
 
     def _with_peers(self, known: BrokerFacts, settings: Settings, log_dir: LogDir) -> BrokerFacts:
-        """U-79: add the current clean points of other brokers, which change independently of the rest."""
+        """U-79: add the current first dirty offsets of other brokers, which change independently of the rest."""
         points = peer_points(settings, log_dir, self._peers)
         ends = self._peers.log_ends
         if known.metadata is not None and (points is not known.peers or ends is not known.peer_log_ends):

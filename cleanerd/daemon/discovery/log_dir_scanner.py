@@ -282,7 +282,7 @@ class LogDirScanner:
         if not 0 < seen.again_ms - now_ms <= 2 * FORCED_SCAN_MS or target.error is not None:
             return True
         known, config = seen.config, target.config
-        if seen.waits_otherwise(target.name.partition, config, now_ms):
+        if seen.removal_wait_changed(target.name.partition, config, now_ms):
             return True
         return config is not known and config is not None and known is not None and config != known
 

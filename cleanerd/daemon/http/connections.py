@@ -41,7 +41,7 @@ class Connections:
         self._sweeper: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._sweeper = asyncio.create_task(self._sweep_for_ever(), name="http-connections")
+        self._sweeper = asyncio.create_task(self._sweep_forever(), name="http-connections")
 
     async def stop(self) -> None:
         if self._sweeper is not None:
@@ -78,7 +78,7 @@ class Connections:
                 self._cut(each)
         return lambda: self._sending.pop(protocol, None)
 
-    async def _sweep_for_ever(self) -> None:
+    async def _sweep_forever(self) -> None:
         while True:
             await asyncio.sleep(min(_SWEEP_SECONDS, self._idle_seconds / 2))
             self._forget_closed()

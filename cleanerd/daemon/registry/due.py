@@ -66,7 +66,7 @@ def trigger_of(
         return None
     if work == "stage":
         return None if _is_staged(entry, scan, trigger, now_ms, plan_max_age_ms) else trigger
-    return None if work == "observe" and _is_worked_out(entry, scan) else trigger
+    return None if work == "observe" and _is_estimated(entry, scan) else trigger
 
 
 def is_to_be_estimated(entry: PartitionEntry, now_ms: int) -> bool:
@@ -116,7 +116,7 @@ def _is_staged(entry: PartitionEntry, scan: PartitionScan, trigger: Trigger, now
     return trigger != "tombstone_removal" and has_nothing_to_stage(entry, "stage")
 
 
-def _is_worked_out(entry: PartitionEntry, scan: PartitionScan) -> bool:
+def _is_estimated(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the saving is known for the current log, or nearly so."""
     saving = entry.saving
     if saving is None or (saving.reclaimable.method != "exact" and entry.observed_to != scan.bound_offset):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 RESTAGE_AFTER_MS: Final = 3_600_000
 """A plan that waits for a restart is not replaced earlier, however much was written since."""
 
-NO_PROGRESS: Final = "not cleaned a third time without new records: its clean point cannot be stored (see the warnings)"
+NO_PROGRESS: Final = (
+    "not cleaned a third time without new records: its cleanerd checkpoint cannot be stored (see the warnings)"
+)
 
 FIRST_SHARE: Final = 0.5
 """The reclaimable part of the dirty bytes that is assumed before any cleaning."""
@@ -273,14 +275,14 @@ def is_to_be_erased(entry: PartitionEntry, scan: PartitionScan) -> bool:
     return entry.erase_offset is not None and scan.clean_offset <= entry.erase_offset < scan.bound_offset
 
 
-def is_in_vain(entry: PartitionEntry, job: CleaningJob) -> bool:
+def made_no_progress(entry: PartitionEntry, job: CleaningJob) -> bool:
     """Whether the cleaning reached no further than before, and was not for tombstones."""
     return (
         job.kind == "live" and job.trigger in {"ratio", "overdue", "erasure"} and entry.done_to == job.scan.bound_offset
     )
 
 
-def is_news(entry: PartitionEntry, scan: PartitionScan) -> bool:
+def has_advanced(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the reason for its wait - nothing new, or an outdated scan - no longer holds."""
     before = entry.scan
     if before is None or entry.hold.reason not in {"", NO_PROGRESS}:
@@ -326,7 +328,7 @@ def note_done(entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Back
         entry.hold = entry.hold.extended(done.passing, done.ended_ms, hold, requested=requested)
     elif result is None or result.is_done:
         entry.quarantine = None
-        if is_in_vain(entry, job):
+        if made_no_progress(entry, job):
             entry.hold = entry.hold.extended(NO_PROGRESS, done.ended_ms, hold)
         else:
             entry.release()

@@ -16,7 +16,7 @@ from cleanerd.daemon.registry.partition_entry import (
     OperatorOutcome,
     PartitionEntry,
     Quarantine,
-    is_news,
+    has_advanced,
     is_past,
     note_done,
     note_next_removal,
@@ -160,7 +160,7 @@ class PartitionRegistry:
             # Created again under the same name: the earlier state belongs to another topic.
             entry = self._store(entry.for_new_topic())
         first = entry.scan is None
-        if is_news(entry, scan):
+        if has_advanced(entry, scan):
             entry.release()
         entry.scan, entry.failed, entry.failed_in_a_row = scan, None, 0
         if not scan.eligible and entry.hold.reason and not entry.hold.requested:

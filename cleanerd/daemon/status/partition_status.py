@@ -41,12 +41,12 @@ class PartitionStatus:
     by_log: bool = False
 
 
-def standing_of(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionStatus:
+def status_of(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionStatus:
     """OP-11: the first matching rule decides state, reason and outlook together."""
-    return next(each for each in _standings(registry, entry) if each is not None)
+    return next(each for each in _statuses(registry, entry) if each is not None)
 
 
-def _standings(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[PartitionStatus | None]:
+def _statuses(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[PartitionStatus | None]:
     if entry.excluded:
         yield PartitionStatus("excluded", "no", "cleanerd.topics.include and exclude", entry.excluded)
     if entry.trigger is not None:
@@ -57,7 +57,7 @@ def _standings(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[P
     if registry.held and registry.work_of(entry) in {"live", "stage"}:
         yield PartitionStatus("paused", "no", "cleanerd.canary", registry.held)
     if entry.quarantine is not None:
-        soon = _to_come(registry, entry) if entry.queued else "no"
+        soon = _next_outlook(registry, entry) if entry.queued else "no"
         yield PartitionStatus("quarantined", soon, "quarantine", entry.quarantine.reason)
     yield _unreadable(registry, entry)
     yield from _by_work(registry, entry)
@@ -81,7 +81,7 @@ def _by_work(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[Par
     if entry.queued and scan is not None and (reason := too_large(registry.settings.canary, scan.size_bytes)):
         yield PartitionStatus("idle", "no", "cleanerd.canary", reason)
     if entry.queued:
-        yield PartitionStatus("queued", _to_come(registry, entry), "cleaner threads", "waiting for its turn")
+        yield PartitionStatus("queued", _next_outlook(registry, entry), "cleaner threads", "waiting for its turn")
     if scan is not None and scan.staged is not None:
         yield PartitionStatus("staged", "restart", "staged plan", _STAGED)
     if entry.hold.reason:
@@ -105,7 +105,7 @@ def _by_work(registry: PartitionRegistry, entry: PartitionEntry) -> Iterator[Par
 def about_to_be_cleaned(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionStatus:
     """The state of a partition that no rule holds back."""
     would = "would be cleaned" if _observes(registry, entry) else "about to be cleaned"
-    return PartitionStatus("idle", _to_come(registry, entry), "min.cleanable.dirty.ratio", would, by_log=True)
+    return PartitionStatus("idle", _next_outlook(registry, entry), "min.cleanable.dirty.ratio", would, by_log=True)
 
 
 def _observes(registry: PartitionRegistry, entry: PartitionEntry) -> bool:
@@ -113,7 +113,7 @@ def _observes(registry: PartitionRegistry, entry: PartitionEntry) -> bool:
     return found is not None and found.mode.mode == "observe"
 
 
-def _to_come(registry: PartitionRegistry, entry: PartitionEntry) -> Outlook:
+def _next_outlook(registry: PartitionRegistry, entry: PartitionEntry) -> Outlook:
     """The effect of the next cleaning in its log directory."""
     if _observes(registry, entry):
         return "observe"

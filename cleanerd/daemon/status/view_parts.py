@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from cleanerd.daemon.registry.partition_entry import PartitionEntry, digests_of, reclaimable_of
-from cleanerd.daemon.status.partition_status import about_to_be_cleaned, standing_of
+from cleanerd.daemon.status.partition_status import about_to_be_cleaned, status_of
 from cleanerd.daemon.view import LogDirView, PartitionMode, PartitionView, QuarantineView, RunningView
 from cleanerd.resolution.kafka_cleaner import kafka_cleaner
 
@@ -46,7 +46,7 @@ def log_dir_view(registry: PartitionRegistry, found: LogDirScan) -> LogDirView:
 
 def explain_answer(registry: PartitionRegistry, entry: PartitionEntry, answer: Mapping[str, Any]) -> dict[str, Any]:
     """OP-11: the answer of ``explain``, which has just read the log, combined with the daemon's own state."""
-    view, standing = partition_view(registry, entry), standing_of(registry, entry)
+    view, standing = partition_view(registry, entry), status_of(registry, entry)
     if not standing.by_log:
         answer = {**answer, "rule": standing.rule, "reason": view.reason, "changes": None}
     elif answer["cleaned_now"]:
@@ -88,7 +88,7 @@ def running_view(job: CleaningJob) -> RunningView:
 
 
 def _partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> PartitionView:
-    standing = standing_of(registry, entry)
+    standing = status_of(registry, entry)
     # Settings leave an excluded partition to Kafka: its scans and earlier failures are ignored.
     excluded = standing.phase == "excluded"
     scan = None if excluded else entry.scan

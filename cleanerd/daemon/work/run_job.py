@@ -100,7 +100,7 @@ def _with_clean_end(request: VerifyRequest, job: CleaningJob, log_dir: LogDir, a
     """Up to where the log is clean, by cleanerd's checkpoint, and by Kafka's if Kafka's rules apply (U-10)."""
     log = read_partition(log_dir, job.name)
     state = job.store.load(log_dir, log)
-    point = None if state is None else state.clean_point
+    point = None if state is None else state.cleanerd_checkpoint
     kafka_offset = around.of(CLEANER_CHECKPOINT, job.name) if request.rules == KAFKAS_RULES else None
     if point is None:
         return replace(request, clean_below=kafka_offset)

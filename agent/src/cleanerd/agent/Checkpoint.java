@@ -5,7 +5,7 @@ import java.nio.file.NoSuchFileException;
 import java.util.List;
 
 /**
- * Writes the broker's own clean point of a partition (A-20, S-50). The daemon knows how far the log is clean. This class
+ * Writes the broker's cleaner checkpoint of a partition (A-20, S-50). The daemon knows how far the log is clean. This class
  * checks that it is still the same log, because a pause of the cleaner prevents neither a deletion nor a truncation.
  */
 final class Checkpoint {
@@ -23,7 +23,7 @@ final class Checkpoint {
         requireCurrent(log);
         long active = log.activeOf(log.segments()).base();
         if (offset < log.logStartOffset() || offset > active) {
-            throw new Refusal("bad_plan", "the clean point " + offset + " of " + log + " is not from " + log.logStartOffset()
+            throw new Refusal("bad_plan", "the cleaner checkpoint " + offset + " of " + log + " is not from " + log.logStartOffset()
                     + " (log start) to " + active + " (active segment)");
         }
         if (log.cleaningState().equals("no_cleaner")) {

@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * The answer to {@code log}: the facts about one partition that a plan needs, with numbers of one moment. The clean point
+ * The answer to {@code log}: the facts about one partition that a plan needs, with numbers of one moment. The cleaner checkpoint
  * is not in it, because clients can read the file. The cleaner manager would read the checkpoints of all log directories
  * under its lock, and take a directory offline that it cannot read. Producers are left out, too: there may be a million of
  * them (A-36).

@@ -26,7 +26,7 @@ final class SwapRequest {
      * @param witnesses every segment that the decision depends on, as cleanerd read it (U-3); null: those of this plan's
      *     earlier request on this connection, with the outputs that were swapped in since
      * @param aborted the aborted transactions that the decision depends on (U-32); null: they are not compared
-     * @param checkpoint the clean point for the broker's cleaner, or null (A-20)
+     * @param checkpoint the broker's cleaner checkpoint, or null (A-20)
      * @param belowRecoveryPoint whether the groups must be below the recovery point, too
      * @param content the request without its id and its evidence; a repeated request must have the same
      */
