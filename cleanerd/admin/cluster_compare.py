@@ -83,9 +83,9 @@ class ClusterComparison:
     ``drift``, ``undelegated``, ``quarantined``, ``states`` and ``down`` are faults; the rest may be temporary.
 
     ``drift``: topics that are cleaned by different strategies. ``first_dirty_offsets``, ``sizes``: replicas that
-    differ. ``states``: replicas with different latest states (U-90). ``held``: partitions with tombstones past their delete
-    horizon that wait for a replica. ``erasures``: open requests to erase a key. ``down``: brokers that have replicas
-    but do not run.
+    differ. ``states``: replicas with different latest states (U-90). ``held``: partitions with tombstones past their
+    delete horizon that wait for a replica. ``erasures``: open requests to erase a key. ``down``: brokers that have
+    replicas but do not run.
     """
 
     rows: tuple[DaemonRow, ...]

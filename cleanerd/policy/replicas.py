@@ -5,8 +5,9 @@ data. So if the ISR contained all assigned replicas at a moment after the horizo
 replica that was away when the batch expired would keep the old value, or aborted records, indefinitely.
 
 A new replica may copy the old value from one replica, and later records from another one that has removed the
-tombstone. So if the other brokers' daemons are configured, their first dirty offsets count as well. This suffices for markers:
-no first dirty offset is above the start of an open transaction, so it stays below a marker that the replica lacks.
+tombstone. So if the other brokers' daemons are configured, their first dirty offsets count as well. This suffices for
+markers: no first dirty offset is above the start of an open transaction, so it is below a marker that the replica
+lacks.
 """
 
 from __future__ import annotations
@@ -192,10 +193,10 @@ class TopicReplicas:
     """The replicas of a topic's partitions.
 
     ``remembered``: their last full ISR, from earlier readings. ``ignored``: brokers that the operator declared as gone
-    (U-78). ``peers``: per broker, the first dirty offset of each partition as its daemon reports it, or why it is unknown;
-    None: no daemons are configured. ``own_id``: the broker whose log is cleaned. ``topic_id``: None if the log does not
-    show it.
-    ``log_ends``: per broker and partition, the end of the log as its daemon reports it; only shown, never decided by.
+    (U-78). ``peers``: per broker, the first dirty offset of each partition as its daemon reports it, or why it is
+    unknown; None: no daemons are configured. ``own_id``: the broker whose log is cleaned. ``topic_id``: None if the log
+    does not show it. ``log_ends``: per broker and partition, the end of the log as its daemon reports it; only shown,
+    never decided by.
     """
 
     facts: ReplicaFacts
@@ -217,8 +218,8 @@ class TopicReplicas:
     ) -> ExpiryBound:
         """Up to which horizon a partition's tombstones and markers may expire (U-70, U-79).
 
-        ``ignored``: further brokers that are not waited for. ``clean_offset``: the first dirty offset of the replica that is
-        cleaned; None: ignore its peers' first dirty offsets.
+        ``ignored``: further brokers that are not waited for. ``clean_offset``: the first dirty offset of the replica
+        that is cleaned; None: ignore its peers' first dirty offsets.
         """
         ignored |= self.ignored
         found = self._bound_of_isr(partition, now_ms, ignored)
@@ -246,7 +247,7 @@ class TopicReplicas:
         ignored: frozenset[int],
         clean_offset: int,
     ) -> ExpiryBound:
-        """U-79: every other replica has to be as clean as this one. An unknown first dirty offset delays removal by a day."""
+        """U-79: every other replica has to be as clean as this one. An unknown offset delays removal by a day."""
         replicas = self.partitions.get(partition)
         others = frozenset() if replicas is None else (replicas.assigned | replicas.joining) - ignored - {self.own_id}
         less_clean, unknown = {}, {}

@@ -118,8 +118,8 @@ def digest_sum(digests: NDArray[np.uint64]) -> int:
 def first_difference(replicas: Mapping[str, ReplicaDigests], own: str | None = None) -> DigestDifference | None:
     """The highest state in which two replicas differ; of each pair, the highest state that both have is compared.
 
-    ``own``: compare only pairs with this replica. States below a replica's first dirty offset are ignored: another replica may
-    have copied records that were cleaned above them. So are replicas with other rules.
+    ``own``: compare only pairs with this replica. States below a replica's first dirty offset are ignored: another
+    replica may have copied records that were cleaned above them. So are replicas with other rules.
     """
     cleaned = max((each.clean_offset or 0 for each in replicas.values()), default=0)
     states: dict[str, dict[tuple[int, int], StateDigest]] = {

@@ -98,8 +98,8 @@ class KeptEntry:
     """One cleaning of one partition. ``kept``: the directory with the replaced files.
 
     ``place``: the cleaned log directory, by the name of its directory in the state directory (U-46). ``sources``: the
-    logs of all segments that the cleaning covered, by base offset, before it. ``checkpoint``, ``cleanerd_checkpoint`` and
-    ``rules``: Kafka's checkpoint and cleanerd's state before. ``end_offset``: the highest value of both afterwards,
+    logs of all segments that the cleaning covered, by base offset, before it. ``checkpoint``, ``cleanerd_checkpoint``
+    and ``rules``: Kafka's checkpoint and cleanerd's state before. ``end_offset``: the highest value of both afterwards,
     unless another cleaning followed. ``aborted``: the aborted transactions that reach beyond the sources, as (producer,
     first offset, offset of the ABORT marker).
     """

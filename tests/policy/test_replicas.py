@@ -258,6 +258,6 @@ def test_the_text_about_peers() -> None:
         "3 tombstones or markers past their delete horizon wait: broker 2 is clean below offset 4, this one below 5"
     )
     assert held_in_words(bound_with({2: {0: MORE}, 3: "its daemon does not answer: Connection refused"})) == (
-        "tombstones or markers past their delete horizon wait: for 24 hours at most, as a first dirty offset is unknown "
-        "(broker 3: its daemon does not answer: Connection refused)"
+        "tombstones or markers past their delete horizon wait: for 24 hours at most, as a first dirty offset is "
+        "unknown (broker 3: its daemon does not answer: Connection refused)"
     )
