@@ -12,7 +12,7 @@ final class Moment {
     private Moment() {}
 
     static void reached(String name) {
-        boolean selfTest = Thread.currentThread().getName().equals("cleanerd-agent"); // the agent's own, of no broker's log
+        boolean selfTest = Thread.currentThread().getName().equals("cleanerd-agent"); // the agent's own, in a test log
         if (name.equals("locked") && !selfTest) {
             String line = System.nanoTime() + "\n";
             try {
