@@ -180,7 +180,10 @@ def write_lost_records(nodes: tuple[Broker, Broker], topic: str) -> None:
     assert producer.flush(PATIENCE_SECONDS) == 0
     os.kill(first.pid, signal.SIGSTOP)
     try:
-        time.sleep(1)  # the response to its last fetch has arrived
+        # A fetch of the stopped broker may wait for records. This one answers it; afterwards none waits.
+        producer.produce(topic, key=b"stray", value=b"answers the last fetch", partition=0)
+        assert producer.flush(60) == 0
+        time.sleep(1)
         for _ in range(20):
             producer.produce(topic, key=b"stray", value=LOST, partition=0)
         assert producer.flush(60) == 0
