@@ -33,6 +33,8 @@ FEW: Final = 200
 MANY: Final = int(os.environ.get("HOLDS_PARTITIONS", "2000"))
 SCANS: Final = 200
 TRIES: Final = 5
+MOST_TRIES: Final = 20
+"""A busy machine gets more tries until each kind of request had one without a long hold."""
 MOST_HELD_US: Final = 10_000
 
 
@@ -50,7 +52,9 @@ def measured(agent: Asking, topic: Topic, partitions: int) -> dict[str, list[tup
     Queries of ``SCANS`` partitions; the list of all; ``info``; swaps, with their checkpoint.
     """
     found: dict[str, list[tuple[int, int, int]]] = {kind: [] for kind in KINDS}
-    for _ in range(TRIES):
+    for tries in range(MOST_TRIES):
+        if tries >= TRIES and all(min(too_long for _, _, too_long in each) == 0 for each in found.values()):
+            break
         before = agent.ask("info")["held"]
         for number in range(0, partitions, partitions // SCANS):
             agent.ask("log", topic="many", partition=number)
