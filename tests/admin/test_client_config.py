@@ -74,7 +74,7 @@ def test_names_of_hosts_are_checked_unless_configured_otherwise(file: Any) -> No
 
 
 def test_everything_that_can_be_tuned(file: Any) -> None:
-    """Both libraries take every option under the name that they get it by."""
+    """Both libraries accept every option under its name."""
     names = ("request.timeout.ms", "reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms",
              "connections.max.idle.ms", "metadata.max.age.ms")  # fmt: skip
     found = read_client_config(

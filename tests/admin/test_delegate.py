@@ -68,7 +68,7 @@ def test_retention_of_a_delegated_topic(policy: str, count: int, store: Delegati
         ({LAG: "3600000"}, {}, "3600000"),
         # the broker's default lag is used like the topic's
         ({}, {"max_compaction_lag_ms": "5000"}, "5000"),
-        # it rolls sooner than by the lag already
+        # it already rolls sooner than by the lag
         ({LAG: "3600000", ROLL: "60000"}, {}, "60000"),
         ({LAG: "3600000"}, {"segment_ms": "60000"}, None),
         # no lag: the segment never rolled because of one
@@ -101,7 +101,7 @@ def test_it_shows_the_changes_and_the_former_values(store: Delegations) -> None:
     }
     (saved,) = store.load()
     assert (saved.topic_id, saved.delegated_ms) == ("00000000-0000-0000-0000-000000000001", 1234)
-    # U-9: by these cleanerd decides when to clean
+    # U-9: cleanerd uses these to decide when to clean
     assert saved.effective == {RATIO: "0.5", LAG: "3600000", ROLL: "604800000"}
 
 
@@ -120,8 +120,8 @@ def test_a_second_delegation_keeps_the_first_saved_values(store: Delegations) ->
     assert len(cluster.altered) == 2
 
 
-def test_a_run_that_died_before_the_change_is_made_good(store: Delegations) -> None:
-    """Saved, not changed: nothing is put back, and another run does the rest."""
+def test_a_run_that_died_before_the_change_is_completed(store: Delegations) -> None:
+    """Saved, not changed: nothing is restored, and another run does the rest."""
     cluster = DictCluster({RATIO: "0.1"})
     alter, cluster.alter = cluster.alter, _dies  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
@@ -148,7 +148,7 @@ def test_a_refused_change_leaves_nothing_saved(store: Delegations) -> None:
     cluster.refuses = True
     with pytest.raises(RefusedError):
         undo(cluster, store)
-    assert len(store.load()) == 1, "still delegated, so still to be put back"
+    assert len(store.load()) == 1, "still delegated, so still to be restored"
 
 
 def test_hand_back_keeps_a_value_that_was_changed_since(store: Delegations) -> None:

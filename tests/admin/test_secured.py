@@ -266,7 +266,7 @@ def test_a_user_with_read_access_only(secured: Secured, shell: Callable[..., tup
     assert "--add-config min.cleanable.dirty.ratio=1,max.compaction.lag.ms=9223372036854775807" in err
 
 
-def test_connections_that_do_not_come_about_say_why(secured: Secured) -> None:
+def test_failed_connections_report_the_reason(secured: Secured) -> None:
     """An authority that we do not trust, no certificate of ours, a listener without TLS, one with TLS."""
     servers = f"127.0.0.1:{secured.sasl}"
     cases = [

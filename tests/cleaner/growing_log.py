@@ -73,7 +73,7 @@ class GrowingLog:
             self.bound = min(self.bound, bases[-1])
 
     def protected(self) -> set[int]:
-        """Last data offsets of the producers that a broker would remember."""
+        """Last data offsets of the producers that a broker would still know."""
         alive = (p for p in self.maker.producers.values() if self.now_ms - p.timestamp_ms < EXPIRATION_MS)
         return {producer.last_offset for producer in alive}
 

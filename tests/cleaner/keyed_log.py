@@ -1,4 +1,4 @@
-"""Batches of keyed records for the tests of how segments are grouped."""
+"""Batches of keyed records for the tests of segment groups."""
 
 from __future__ import annotations
 

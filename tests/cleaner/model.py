@@ -81,7 +81,7 @@ def check_cleaned(before: Segments, after: Segments, rules: Rules) -> None:
                 continue
             kept = [record for record in batch.records if survives(record, batch, offsets, rules)]
             _check_batch(batch, left, kept, rules, ends)
-    assert not remaining, "nothing may appear that was not there"
+    assert not remaining, "no new record may appear"
     _check_ends(before, after)
 
 
@@ -132,7 +132,7 @@ def _check_empty(batch: StoredBatch, left: StoredBatch, rules: Rules, *, alone: 
     elif alone:
         assert left.header.max_timestamp == 0, "a search by time would end here"
     else:
-        assert left.header.max_timestamp == -1, "it would speak for records without a time"
+        assert left.header.max_timestamp == -1, "records without a time would get it"
 
 
 def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], rules: Rules) -> None:
@@ -158,7 +158,7 @@ def _check_rebuilt(batch: StoredBatch, left: StoredBatch, kept: list[Record], ru
 
 
 def _check_ends(before: Segments, after: Segments) -> None:
-    """U-13, S-09: every output ends where the last non-empty of its sources ended."""
+    """U-13, S-09: every output ends at the end of the last non-empty of its sources."""
     bases = [*after, 2**63]
     for base, following in pairwise(bases):
         sources = [batches[-1].header.last_offset for b, batches in before.items() if base <= b < following and batches]

@@ -1,4 +1,4 @@
-"""Random logs: several segments of v2 batches with everything that a compacted topic may hold."""
+"""Random logs: several segments of v2 batches with everything that a compacted topic may contain."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ class Replica:
         return self.root.parent / f"state-{self.root.name}"
 
     def delete_start(self, pick: random.Random) -> None:
-        """Retention: some of the oldest segments go, but for the active one."""
+        """Retention: some of the oldest segments are deleted, except the active one."""
         bases = sorted(int(path.stem) for path in (self.root / NAME).glob("*.log"))
         gone = pick.randrange(len(bases))
         for base in bases[:gone]:
@@ -249,7 +249,7 @@ class Replica:
         return found
 
     def digests(self, *, map_bytes: int = 1 << 20, map_load: float = 0.85) -> tuple[StateDigest, ...]:
-        """As the daemon finds them, beside a running broker or a stopped one."""
+        """The digests that the daemon computes, with a running broker or a stopped one."""
         return tuple(self.answer(map_bytes=map_bytes, map_load=map_load).digests)
 
     def answer(self, *, map_bytes: int = 1 << 20, map_load: float = 0.85) -> ReplicaDigests:

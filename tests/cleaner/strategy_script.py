@@ -24,7 +24,7 @@ MARKER = b"deleted"
 FLAG = 0x20
 FEW_KEYS = tuple(b"key-%d" % number for number in range(5))
 MORE_KEYS = tuple(b"key-%d" % number for number in range(25))
-"""With so many a tombstone is the only record of its key now and then, and may go."""
+"""With this many keys a tombstone is sometimes the only record of its key, and may be removed."""
 EXTREMES = (-(2**63), 2**63 - 1, -1, 0, 1)
 MALFORMED = (None, b"", b"\x01", b"\x00" * 7, b"\xff" * 9, b"12345678901")
 NO_VARLONG = (None, b"", b"\x80", b"\xff" * 11, b"\x01\x01")
@@ -300,7 +300,7 @@ class Script:
         return Record(key, value, timestamp, delta, headers, entry.attributes), entry.under(self.shape.strategy)
 
     def _headers(self) -> tuple[tuple[tuple[bytes, bytes | None], ...], int | None]:
-        """Headers of a record, and the version that the last one of the name gives."""
+        """Headers of a record, and the version in the last one of the name."""
         pick = self._random
         others = ((b"a", b"x"),) if pick.random() < 0.3 else ()
         if pick.random() < 0.15:

@@ -330,7 +330,7 @@ class World:
                 held = offset >= result.end_offset or self._has_aborted(entry, result.end_offset)
                 # A map of three keys: sometimes, by the hash, one of 64 shards has four.
                 held = held or (step.shards and TOO_MANY_KEYS in result.notes)
-                assert held, "nothing held this tombstone back"
+                assert held, "nothing delayed this tombstone"
 
     def _has_aborted(self, entry: Entry, end: int) -> bool:
         """In the tail a record is evidence, whatever the outcome of its transaction."""
@@ -384,7 +384,7 @@ class World:
         is_kafkas = self.shape.strategy == "offset" and self.shape.mode == "null"
         names_it = NAME in read_checkpoint(self.path / CLEANER_CHECKPOINT)
         if self.is_fixed:
-            assert names_it == is_kafkas, "Kafka's checkpoint is about Kafka's rules (U-10)"
+            assert names_it == is_kafkas, "Kafka's checkpoint is for Kafka's strategy (U-10)"
 
     def modelled(self, first_dirty: int, end: int) -> Iterator[int]:
         """The retained offsets: the highest of every key with a dirty record, and all of the other keys."""

@@ -36,7 +36,7 @@ KEYS_OF_A_SHARD = 3
 
 
 ON_DISK = "/var/tmp"  # noqa: S108
-"""Keys are cut to a file without a name there (U-43)."""
+"""Keys are written to a file without a name there (U-43)."""
 
 
 def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicConfig) -> CleaningResult:
@@ -72,7 +72,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
     sources = [batch for base, batches in before.items() if base < rules.end for batch in batches]
     if len(newest(sources, rules)) > KEYS_OF_A_SHARD:
         on_disk = any(note.startswith("the keys were written to disk") for note in other.notes)
-        assert other.passes > 1 or on_disk, "the comparison is of something"
+        assert other.passes > 1 or on_disk, "the compared logs are not empty"
     changed = [base for base in after if inodes[f"{base:020d}.log"] != inode(world.partition, base)]
     if topic.segment_index_bytes > 1000:
         check_files(world.partition, changed, INTERVAL_BYTES)
@@ -117,7 +117,7 @@ COUNTS = {"segments": st.integers(1, 6), "batches": st.integers(1, 8), "rounds":
 @example(seed=1, segments=6, batches=8, rounds=4)
 @example(seed=2991718889, segments=5, batches=7, rounds=3)  # a high watermark below the clean section
 def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
-    """C-37..C-52, R192-1, U-13, U-20, OP-2: each record as the model says, whatever shards, chunks and ranges."""
+    """C-37..C-52, R192-1, U-13, U-20, OP-2: each record equals the model's, for any shards, chunks and ranges."""
     with scratch() as root:
         run_rounds(root, seed, segments, batches, rounds)
 

@@ -113,7 +113,7 @@ def cleaned(rows: Sequence[Row], end: int) -> list[Row]:
 
 
 def rows_below(root: Path, bound: int) -> int:
-    """How many records there are before the first batch that ends at the ``bound`` or beyond."""
+    """The number of records before the first batch that ends at the ``bound`` or beyond."""
     found = 0
     for _, batches in sorted(read_segments(root / NAME).items()):
         for batch in batches:
@@ -151,7 +151,7 @@ def test_random_disorder(root: Path, seed: int) -> None:
         assert not verdict.findings.errors, [each.what for each in verdict.findings.in_order()]
 
 
-def test_a_tombstone_stays_beside_the_value_that_it_cannot_remove(root: Path) -> None:
+def test_a_tombstone_stays_with_the_value_that_it_cannot_remove(root: Path) -> None:
     """U-45: the value before it has a higher offset, so it stays, and would be back without the tombstone."""
     value = Batch(2, ((2, b"x", b"0"), (3, b"k", b"1")), 3)
     deleted = Batch(1, ((1, b"k", None),), 1)
@@ -202,14 +202,16 @@ def test_transactions_in_disorder_are_refused(root: Path, control: bool) -> None
 
 
 def test_a_batch_below_its_segment_is_refused(root: Path) -> None:
-    """U-45: no index can name its offset, and Kafka's cleaner gives such a log up."""
+    """U-45: no index can name its offset, and Kafka's cleaner skips such a log."""
     below = Batch(0, ((0, b"k", b"1"),), 0).encoded()
     make_log_dir(root, {NAME: Partition({5: below, 10: Batch(10, ((10, b"k", b"2"),), 10).encoded()})})
     result = clean(root, CleaningOptions(now_ms=NOW, force=True))
     assert isinstance(result.error, DisorderedLogError)
     assert result.error.where == str(root / NAME / f"{5:020d}.log")
     assert "up to the end of this segment (offset 10) with kafka-delete-records.sh" in str(result.error)
-    assert "cleanup.policy=compact,delete" in str(result.error), "a broker deletes no records by compact alone"
+    assert "cleanup.policy=compact,delete" in str(result.error), (
+        "a broker deletes no records of a topic that is only compacted"
+    )
     assert "hand-back" not in str(result.error)
 
 

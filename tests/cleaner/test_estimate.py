@@ -36,14 +36,14 @@ def _true_keys(plan: CleaningPlan) -> int:
 @pytest.mark.parametrize("codec", [0, 3, 4])
 @pytest.mark.parametrize("superseded", [0.002, 0.1, 0.5, 0.8, 0.99, 0.9999])
 def test_uniform_keys(tmp_path: Path, superseded: float, codec: int) -> None:
-    """U-20: within a fifth of the truth, from all keys distinct to a handful of them, compressed or not."""
+    """U-20: within a fifth of the real number, from all keys distinct to a handful of them, compressed or not."""
     plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, superseded, codec=codec), 16 * MIB)
     assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.2)
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 300_000])
 def test_tiny_logs(tmp_path: Path, size: int) -> None:
-    """Less than a batch a sample, and the same stretch is never counted twice."""
+    """Less than one batch per sample, and no range is counted twice."""
     plan = plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.5), size, segments=1)
     assert distinct_keys(plan) == pytest.approx(_true_keys(plan), rel=0.3)
 
@@ -75,7 +75,7 @@ def test_no_or_wrong_indexes(tmp_path: Path) -> None:
 
 
 def _stretches(total: int, *, hot: int, fresh: int, repeats: int) -> list[np.ndarray[tuple[int], np.dtype[np.uint64]]]:
-    """Distinct keys of ``total`` stretches: the ``hot`` ones everywhere, ``fresh`` ones that come in ``repeats``."""
+    """Distinct keys of ``total`` samples: the ``hot`` ones in all, ``fresh`` ones that come in ``repeats``."""
     everywhere = np.arange(hot, dtype=np.uint64)
     return [
         np.concatenate([everywhere, np.arange(fresh, dtype=np.uint64) + np.uint64(hot + row // repeats * fresh)])
@@ -109,7 +109,7 @@ def test_no_unnecessary_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert decision.map_entries / capacity <= decision.passes <= MARGIN * 1.2 * decision.map_entries / capacity + 1
 
 
-def test_a_guess_too_low_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_low_estimate_costs_time_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """U-20: a map that fills up doubles the shards, and phase 1 starts again."""
     plan = replace(plan_of_shape(tmp_path, LogShape("", "", 128, 64, 0.3), 4 * MIB), map_bytes=128 * 1024)
     with ReaderPool(plan.path, workers=1, chunk_bytes=MIB) as pool:

@@ -80,7 +80,7 @@ def _bits(decision: Decision) -> list[tuple[list[int], list[int], int, int]]:
 
 
 def _in_passes(plan: CleaningPlan, place: Path | str, why: str, sizing: MapSizing = SIZING) -> None:
-    """The file is of no use: the note says ``why``, and passes decide the same."""
+    """The file cannot be used: the note has ``why``, and passes decide the same."""
     before = now_open()
     found = _decision(_on_disk(plan, place), sizing=sizing)
     assert found.passes > 1
@@ -162,7 +162,7 @@ def _sized(shards: int) -> MapSizing:
 
 
 def test_chosen_by_cost(tmp_path: Path, place: Path) -> None:
-    """U-43: two passes are cheaper than a file, and so are passes over fewer bytes than the keys would be."""
+    """U-43: two passes are cheaper than a file, and so are passes over fewer bytes than the keys have."""
     roomy = replace(_plan(tmp_path), map_load=0.85, map_bytes=512 * 1024)
     assert _decision(_on_disk(roomy, place), sizing=_sized(2)).passes == 2
     assert _decision(_on_disk(roomy, place), sizing=_sized(3)).passes == 1
@@ -232,8 +232,8 @@ def _walk(plan: CleaningPlan, decoder: ChunkDecoding, keys: KeyPass) -> KeyPass:
         ("/sys", ""),
     ],
 )
-def test_a_directory_that_will_not_do(tmp_path: Path, place: Path, where: str, why: str) -> None:
-    """Missing, no directory, memory itself, nothing can be made there."""
+def test_an_unsuitable_directory(tmp_path: Path, place: Path, where: str, why: str) -> None:
+    """Missing, not a directory, in memory, or not writable."""
     (place / "a-file").touch()
     _in_passes(_plan(tmp_path), place / where, why)
 
@@ -307,7 +307,7 @@ def test_lost_rows(tmp_path: Path, place: Path, damage: str, monkeypatch: pytest
         _in_passes(plan, place, "the bytes that were written there cannot be read back")
 
 
-def test_files_may_not_be_as_large(tmp_path: Path, place: Path) -> None:
+def test_a_limit_of_the_file_size(tmp_path: Path, place: Path) -> None:
     """The process's own limit of a file's size (``LimitFSIZE``) is an error like any other."""
     plan = _plan(tmp_path)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

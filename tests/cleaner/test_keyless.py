@@ -1,4 +1,4 @@
-"""Records without a key: they go wherever they are cleaned, and no other record makes them go or stay."""
+"""Records without a key: every cleaning removes them, and they do not affect other records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged segments past the page cache: every byte arrives, whatever the file system makes of direct I/O."""
+"""Staged segments with direct I/O: every byte arrives, whatever the file system supports."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def assert_written_behind(directory: Path) -> None:
 
 
 def test_written_behind(directory: Path) -> None:
-    """Several buffers full, by a thread: the halves are not mixed up, whatever the pieces are."""
+    """Several full buffers, written by a thread: the halves are not mixed up, for pieces of any size."""
     assert_written_behind(directory)
 
 
@@ -175,7 +175,7 @@ class _SignalledError(Exception):
 
 
 def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread still writes: its descriptor, which another file would get next, is not closed before it is done."""
+    """The thread still writes: its descriptor, which another file would get next, is not closed before it has ended."""
     write, go_on = os.write, threading.Event()
     done: list[int] = []
 
@@ -212,7 +212,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_behind_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a limit of threads: everything is written all the same, once."""
+    """At a limit of threads: everything is written nevertheless, once."""
     no_more_threads(monkeypatch, "", after=0)
     assert_written_behind(tmp_path)
 

@@ -1,4 +1,4 @@
-"""The manifest: every key of the format, nothing that cannot be a name or a number gets in."""
+"""The manifest: every key of the format; invalid names and numbers are refused."""
 
 from __future__ import annotations
 

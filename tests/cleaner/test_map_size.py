@@ -48,7 +48,7 @@ def test_many_keys_take_all_that_the_offsets_need(tmp_path: Path) -> None:
     assert GUESSING.first_size(plan) == MapSize(most_bytes(plan), 1)
 
 
-def test_a_small_map_is_not_guessed_at(tmp_path: Path) -> None:
+def test_a_small_map_is_not_estimated(tmp_path: Path) -> None:
     """Reading samples costs more than a map of a few MiB can save."""
     plan = replace(plan_of_shape(tmp_path, OFTEN, 4 * MIB), map_bytes=64 * MIB)
 

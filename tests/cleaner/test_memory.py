@@ -49,7 +49,7 @@ class Cleaned:
 
 
 def _clean(log_dir: Path, map_bytes: int, segment_bytes: int) -> Cleaned:
-    """``cleanerd clean`` in a process of its own."""
+    """``cleanerd clean`` in a new process."""
     peak = log_dir.with_suffix(".peak")
     given = [
         f"cleanerd.state.dir={log_dir.with_suffix('.state')}",
@@ -66,7 +66,7 @@ def _clean(log_dir: Path, map_bytes: int, segment_bytes: int) -> Cleaned:
 
 
 def _check(tmp_path: Path, size: int, superseded: float, map_bytes: int, *, least_keys: int) -> None:
-    """Clean a log in several shards and in one: the same files, and not more memory than is allowed."""
+    """Clean a log in several shards and in one: the same files, within the memory limit."""
     shape = LogShape("wide", "1 KiB records, 16 KiB batches", 1024, BATCH_RECORDS, superseded)
     log = make_log(tmp_path / "log", shape, unpacked_bytes=size, segment_bytes=size // 8)
     # Segments are never written to, only replaced: links are copies enough.
@@ -104,7 +104,7 @@ def test_more_keys_than_the_map_holds(tmp_path: Path) -> None:
 
 
 def test_many_keys_in_a_small_map(tmp_path: Path) -> None:
-    """Two GiB and 800 000 keys with a map of 4 MiB: less than 200 MB beside it."""
+    """Two GiB and 800 000 keys with a map of 4 MiB: less than 200 MB besides it."""
     try:
         _check(tmp_path, 2048 * MIB, 0.55, 4 * MIB, least_keys=800_000)
     finally:

@@ -67,7 +67,7 @@ V2 = [
     ("full_ms", "goes"), [(HORIZON + MARGIN_MS - 1, False), (HORIZON + MARGIN_MS, True), (-1, False), (None, True)]
 )
 def test_it_waits(tmp_path: Path, batch: bytes, settings: dict[str, str], full_ms: int | None, goes: bool) -> None:
-    """U-70: to the millisecond, whatever a tombstone is. It is known when the log is to be cleaned for it."""
+    """U-70: to the millisecond, for all forms of tombstones. The time of the next cleaning is known."""
     later = encode_batch([Record(b"z", b"1", T0)], base_offset=1)
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({0: batch + later, 2: b""})})
     topic = waiting(config(**settings), full_ms)
@@ -147,7 +147,7 @@ def test_a_new_horizon_by_the_later_clock(tmp_path: Path, newest_ms: int, begins
 
 @pytest.mark.parametrize(("shown", "goes"), [(7, True), (8, False)])
 def test_a_topic_that_was_created_again(tmp_path: Path, shown: int, goes: bool) -> None:
-    """U-70: beside a running broker the metadata log may still show the older topic, of one replica."""
+    """U-70: with a running broker the metadata log may still show the older topic, of one replica."""
     batch = encode_batch([Record(b"k", None, T0)], delete_horizon=HORIZON)
     log = Partition({0: batch, 1: b""}, topic_id=uuid.UUID(int=7))
     path = make_log_dir(tmp_path / "logs", {NAME: log})

@@ -100,7 +100,7 @@ def test_a_snapshot_of_a_short_isr(tmp_path: Path) -> None:
         assert full_ms(Metadata(tmp_path / name, snapshot=True).bound(67_600, remembers=True)) > CAME_BACK_MS
 
 
-# ---- the log of two replicas, cleaned by that
+# ---- the log of two replicas, cleaned with that bound
 
 END_OF_FOLLOWER = 3
 
@@ -144,7 +144,7 @@ class Leader:
         assert clean(self.path, options, topic).outcome in {"cleaned", "unchanged"}
 
     def clean_while_away(self, log_ms: int | None = None) -> None:
-        """Until all that may be removed is: records, then the marker's horizon, then the marker."""
+        """Until everything removable is removed: records, then the marker's horizon, then the marker."""
         for time_ms in (7300, 9500, 11_000, 12_500, 14_000):
             self.clean(time_ms, log_ms)
 
@@ -170,7 +170,7 @@ def read_by_follower(batches: Iterable[StoredBatch]) -> dict[bytes, bytes]:
         if batch.header.is_control:
             continue
         if batch.header.is_transactional:
-            # The producer's next marker ends the transaction, whichever that is.
+            # The producer's next marker ends the transaction, whichever marker it is.
             markers = (r.key for b in log[place:] if b.header.is_control for r in b.records)
             if (next(markers) or b"")[2:4] == b"\0\0":
                 continue
@@ -203,7 +203,7 @@ def test_by_kafkas_rule(tmp_path: Path) -> None:
     ],
 )
 def test_it_waits(tmp_path: Path, snapshot: bool, log_ms: int | None, clock_ms: int) -> None:
-    """U-70: tombstone and ABORT marker stay until the follower has them, whatever the clocks and the log say."""
+    """U-70: tombstone and ABORT marker stay until the follower has them, whatever the clocks and the log are."""
     leader = Leader(tmp_path, Metadata(tmp_path, snapshot), clock_ms)
     leader.clean_while_away(log_ms)
     assert leader.has_tombstone

@@ -151,7 +151,7 @@ def test_all_superseded(root: Path) -> None:
     clean_all(root, NOW, first_dirty_offset=None)
     assert keys(root) == {0: [(6, "a"), (7, "b")], 8: []}
     stored = read_segments(root / NAME)[0]
-    assert [found.header.last_offset for found in stored] == [7], "in the middle of a group no empty batch is kept"
+    assert [found.header.last_offset for found in stored] == [7], "no empty batch is kept in the middle of a group"
 
 
 def test_end_of_the_log_stays(root: Path) -> None:
@@ -244,7 +244,7 @@ def test_horizon_is_not_moved(root: Path) -> None:
 
 
 def test_clean_section_is_compared_with_the_dirty_section(root: Path) -> None:
-    """C-45.3: clean records lose against dirty ones and never among themselves (R280-11)."""
+    """C-45.3: dirty records supersede clean ones, and clean records never supersede each other (R280-11)."""
     logs = {0: batch(0, ("a", "1"), ("a", "2"), ("b", "1")), 3: batch(3, ("b", "2"), ("c", "1")), 5: b""}
     make_log_dir(root, {NAME: Partition(logs, cleaner_offset=3)})
     result = clean(root, CleaningOptions(now_ms=NOW, force=True))
@@ -314,7 +314,7 @@ def test_tiny_indexes(root: Path, index_bytes: int, interval_bytes: int) -> None
     assert left == [*((base + 1, f"k{base}") for base in range(0, 18, 2)), (18, "a"), (19, "k18")]
     sizes_of_indexes = [(root / NAME / f"{0:020d}.{suffix}").stat().st_size for suffix in ("index", "timeindex")]
     assert sizes_of_indexes[0] <= index_bytes
-    assert sizes_of_indexes[1] <= max(index_bytes, 12), "the closing entry is written all the same, as Kafka does"
+    assert sizes_of_indexes[1] <= max(index_bytes, 12), "the closing entry is written nevertheless, as Kafka does"
     assert clean_all(root, NOW, topic).outcome == "unchanged"
 
 

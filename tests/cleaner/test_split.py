@@ -140,7 +140,7 @@ def test_an_unchanged_segment_is_not_split(root: Path) -> None:
 
 
 def test_damage_is_not_split(root: Path) -> None:
-    """C-56: nothing is moved of a segment with a damaged batch."""
+    """C-56: no byte of a segment with a damaged batch is moved."""
     log = bytearray(keyed(0, ("a", "1")) + keyed(SPAN, ("a", "2")))
     log[-1] ^= 1
     make_log_dir(root, {NAME: Partition({0: bytes(log), END: b""})})

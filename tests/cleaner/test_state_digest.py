@@ -1,4 +1,4 @@
-"""U-90: replicas have equal digests whatever was cleaned when, and other ones where their latest states differ."""
+"""U-90: replicas have equal digests for any cleanings, and different ones if their latest states differ."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_replicas_of_many_histories_agree() -> None:
 
 
 def values(count: int, prefix: str = "v") -> list[Record]:
-    """As many values of keys of their own."""
+    """This many values, each with a key of its own."""
     return [Record(b"k%d" % n, f"{prefix}{n}".encode(), NOW_MS) for n in range(count)]
 
 
@@ -175,7 +175,7 @@ def test_no_state_is_below_the_first_repeated_key(tmp_path: Path) -> None:
 
 
 def test_without_a_repeated_key_only_the_last_state_is_known(tmp_path: Path) -> None:
-    """U-90: nothing in such a log says that it was not cleaned to its end."""
+    """U-90: such a log does not show whether it was cleaned to its end."""
     written = history(*[[Record(b"%d" % (4 * n + m), b"v", NOW_MS) for m in range(4)] for n in range(7)])
     assert [each.end_offset for each in replica(written, tmp_path / "log", rolled_after=5).digests()] == [28]
     written.write([Record(b"27", b"", NOW_MS), Record(b"28", b"", NOW_MS), Record(b"29", b"", NOW_MS)])

@@ -135,7 +135,7 @@ def test_a_tombstone_waits_for_late_data_in_the_tail(tmp_path: Path) -> None:
     gone = encode_batch([rec("k", 9, value=None)], delete_horizon=NOW)
     log_dir = log_of(tmp_path, {0: gone, 1: batches(rec("k", 10), first=1)})
     result = next_round(log_dir)
-    assert (result.tombstones_waiting, result.next_purge_ms) == (1, None), "nothing changes before that is cleaned"
+    assert (result.tombstones_waiting, result.next_purge_ms) == (1, None), "nothing changes before the next cleaning"
     grow(log_dir, 2, b"")
     assert next_round(log_dir).removed.superseded == 1
     assert offsets(log_dir / NAME, 2) == [1]
@@ -240,7 +240,7 @@ def test_the_checkpoint_is_our_own(tmp_path: Path) -> None:
 
 
 def test_without_state_the_whole_log_is_dirty(tmp_path: Path) -> None:
-    """U-10: nothing but our own state says up to where versions were compared."""
+    """U-10: only our own state has the offset up to which versions were compared."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
     assert next_round(log_dir).end_offset == 2
     grow(log_dir, 2, batches(rec("a", 1), first=2))
@@ -308,7 +308,7 @@ def test_every_segment_that_decides_has_a_witness(tmp_path: Path) -> None:
 
 
 def test_a_staged_cleaning_moves_only_our_checkpoint(tmp_path: Path) -> None:
-    """U-10: on-start as offline."""
+    """U-10: on-start, as offline."""
     log_dir = log_of(tmp_path, {0: batches(rec("k", 9), rec("k", 1)), 2: b""})
     staged(log_dir)
     assert applied(log_dir).outcome == "cleaned"

@@ -79,7 +79,7 @@ def _plan(log_dir: Path, chunk_bytes: int) -> CleaningPlan:
 
 
 class _StopsAt(Silent):
-    """Ends a cleaning when so many chunks were read before this one."""
+    """Stops a cleaning after this many chunks."""
 
     def __init__(self, chunk: int) -> None:
         self._left = chunk
@@ -181,7 +181,7 @@ def test_several_threads_report_the_same_damage_as_one(
 
 
 def test_the_rewrite_begins_at_batches(tmp_path: Path) -> None:
-    """Places where a rewrite may begin: about a read buffer apart however long chunks are, and numbered rightly."""
+    """Positions where a rewrite may begin: about a read buffer apart for chunks of any length, with right numbers."""
     log_dir = make_log_dir(tmp_path / "d", {"orders-0": _partition(7)})
     markers = {}
     for workers, chunk_bytes in ((1, 1 << 14), (1, 1 << 20), (3, 1 << 14)):
@@ -220,7 +220,7 @@ def test_stopped_between_two_chunks(tmp_path: Path, workers: int) -> None:
 
 @pytest.mark.parametrize("spoil", ["batch", "index"])
 def test_verified_by_several_readers(tmp_path: Path, spoil: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S-29: a damaged batch in the last part, and an index that says a part begins where no batch does."""
+    """S-29: a damaged batch in the last part, and an index entry for a part that is not at a batch."""
     real = cleaner.verify_staged
     parts = []
 

@@ -44,7 +44,7 @@ def marker(base: int, *, commit: bool) -> bytes:
 
 
 def cleaned(root: Path, log: bytes, end: int, aborted: list[tuple[int, int, int, int]]) -> list[int]:
-    """Offsets of the records that stay of a log of one segment, markers included."""
+    """Offsets of the retained records of a log of one segment, markers included."""
     make_log_dir(root, {NAME: Partition({0: log, end: b""}, aborted={0: aborted})})
     clean_all(root, NOW)
     return [record.offset for batch in read_segments(root / NAME)[0] for record in batch.records]

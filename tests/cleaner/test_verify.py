@@ -145,7 +145,7 @@ def test_nothing_changed() -> None:
     ],
 )
 def test_every_fact(change: Callable[[Arguments, Path], Arguments], claim: str) -> None:
-    """S-58: whatever differs, indexes included, nothing of the group is used."""
+    """S-58: with any difference, indexes included, nothing of the group is used."""
     error = staged(change)
     assert error is not None
     assert claim in str(error)

@@ -163,7 +163,7 @@ def test_in_many_shards_as_in_one(tmp_path: Path) -> None:
 
 
 def test_with_append_time_the_records_keep_theirs(tmp_path: Path) -> None:
-    """U-65: with append time a batch's time is that of its records: one that rises says create time from then on."""
+    """U-65: with append time a batch's time is that of its records: one with a later time changes to create time."""
     log_dir = log_of(
         tmp_path,
         {

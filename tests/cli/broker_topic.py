@@ -28,7 +28,7 @@ def produce(broker: Broker, first: int, count: int) -> None:
 
 
 def read(broker: Broker) -> dict[int, tuple[bytes, int]]:
-    """Offset to key and number of every record."""
+    """Key and number of every record, by offset."""
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.auto.commit": False})
     partition = TopicPartition("t", 0, 0)
     _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=PATIENCE_SECONDS)

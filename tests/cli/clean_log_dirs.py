@@ -66,7 +66,7 @@ class Typist(io.StringIO):
 
 
 class Shell:
-    """Command lines in this process, without the second that a lock has to settle."""
+    """Runs command lines in this process, without the second that a lock has to settle."""
 
     def __init__(self, root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
@@ -156,7 +156,7 @@ CLEANED = {0: [(2, "a"), (5, "b")], 6: [(6, "z")]}
 
 
 def good() -> Partition:
-    """Another partition, that has to be cleaned whatever happens to the first."""
+    """A partition that has to be cleaned whatever happens to the first."""
     return Partition({0: batch(0, ("k", "1")), 1: batch(1, ("k", "2")), 2: b""})
 
 

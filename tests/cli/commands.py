@@ -50,7 +50,7 @@ def end(common: Common, how: str, code: int) -> int:
 @click.command()
 @common_options
 def say(common: Common) -> None:
-    """Say something on every channel."""
+    """Write to every channel."""
     structlog.get_logger().debug("a debug line")
     structlog.get_logger().info("an info line", partition="orders-0")
     structlog.get_logger().error("an error line")
@@ -75,7 +75,7 @@ def ask(common: Common, yes: bool) -> None:
 @click.command()
 @common_options
 def settings(common: Common) -> None:
-    """Say one setting and its origin."""
+    """Print one setting and its origin."""
     loaded = common.load_settings()
     common.output.line(f"{loaded.daemon.log_segment_bytes} {loaded.origins['log.segment.bytes']}")
 

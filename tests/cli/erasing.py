@@ -1,4 +1,4 @@
-"""The brokers of one cluster, each a log directory on this disk, and the commands that prove an erasure there."""
+"""The brokers of one cluster, each a log directory on this disk, and commands that prove an erasure there."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Cluster:
         return path
 
     def assign(self, partitions: dict[int, set[int]]) -> None:
-        """Let the metadata log show these replicas."""
+        """Write these replicas to the metadata log."""
         directory = self.metadata / "__cluster_metadata-0"
         directory.mkdir(exist_ok=True)
         values = [topic_record("orders", TOPIC_ID)]

@@ -243,7 +243,7 @@ def has_properties_of_another_node(scene: Scene) -> None:
 
 
 def was_replaced_a_moment_ago(scene: Scene) -> None:
-    """And its broker keeps old files for ten minutes."""
+    """Its broker keeps old files for ten minutes."""
     scene.topic(file_delete_delay_ms="600000")
     (scene.partition / f"{0:020d}.log.deleted").write_bytes(b"")
 

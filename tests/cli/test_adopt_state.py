@@ -79,7 +79,7 @@ def test_a_copy_replaces_the_original(
         assert may_be_about(state.cleanerd_checkpoint, log)
         assert state.cleanerd_checkpoint.last_segment.inode == os.stat(copied / name / f"{5:020d}.log").st_ino
         assert state.cleanerd_checkpoint.last_output == LastSegment.of(log.segments[0])
-    assert _adopt(capsys, tmp_path, copied)[0] == 4, "it has its own state already now"
+    assert _adopt(capsys, tmp_path, copied)[0] == 4, "it already has its own state"
 
 
 def test_a_copy_in_the_place_of_the_original(

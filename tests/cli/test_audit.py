@@ -41,7 +41,7 @@ def shell_of_logs(root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 def _audit(shell: Shell, scene: Scene, *arguments: object) -> tuple[int, list[dict[str, Any]]]:
-    """Exit code, and the occurrences of all keys."""
+    """Run audit; returns the exit code and the occurrences of all keys."""
     answer = shell("audit", s.NAME, scene.log_dir, *arguments, "--json")
     assert answer.json["schema"] == 1
     return answer.code, [row for key in answer.json["keys"] for row in key["occurrences"]]
@@ -87,7 +87,7 @@ def test_a_key_that_is_absent(scene: Scene, shell: Shell) -> None:
 
 
 def test_every_kind_of_file(scene: Scene, shell: Shell) -> None:
-    """Files that wait to be deleted, swapped in or thrown away, and staged ones."""
+    """Files that wait to be deleted, swapped in or discarded, and staged ones."""
     secret = keyed_batch(0, [("other", "1"), ("secret", "2")], codec=4)
     places = {
         "deleted": scene.file(3, ".log.deleted"),
@@ -327,7 +327,7 @@ def test_parts_of_old_messages(scene: Scene, shell: Shell, magic: int) -> None:
 
 
 def test_parts_in_text(scene: Scene, shell: Shell) -> None:
-    """OP-16: which of them a record matches, and which no record does."""
+    """OP-16: the searched texts that a record matches, and those that no record does."""
     scene.put(14, encode_batch(PEOPLE, base_offset=14))
     arguments = ("--key-prefix", "cust-", "--value-contains", "Ann", "--value-contains", "Bob")
     titles, *rows, nowhere, total = shell("audit", s.NAME, scene.log_dir, *arguments).out.splitlines()

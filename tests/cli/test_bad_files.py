@@ -158,7 +158,7 @@ BAD_BATCHES: Final = {
 
 CLEANING: Final = ("clean", "stage", "plan")
 READERS: Final = {
-    "bad CRC": (*CLEANING, "verify"),  # audit finds keys whatever the checksum says
+    "bad CRC": (*CLEANING, "verify"),  # audit finds keys, whatever the checksum
     "legacy, bad CRC": (*CLEANING, "verify"),
     "bomb": CLEANING,  # verify and audit have a limit of their own, which real batches never reach
 }

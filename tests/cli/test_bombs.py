@@ -201,7 +201,7 @@ def test_a_partition_that_killed_a_process_is_tried_last_and_then_skipped(tmp_pa
         _clean(log_dir, program=_KILLS, log_cleaner_threads=threads)
     left = _clean(log_dir, program=_KILLS, log_cleaner_threads=threads)
     assert left.returncode == 4
-    others = dict.fromkeys(("orders-0", "orders-2", "orders-3"), "skipped")  # clean since the run before
+    others = dict.fromkeys(("orders-0", "orders-2", "orders-3"), "skipped")  # clean since the earlier run
     assert _outcomes(left) == {**others, "orders-1": "quarantined"}
     assert "killed 2 times in a row" in left.stderr
     named = _clean(log_dir, "--partition", "orders-1", log_cleaner_threads=threads)

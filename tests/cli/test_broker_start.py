@@ -290,7 +290,7 @@ def test_the_fix_works(broker_43: StartBroker, state: str) -> None:
 
 
 def _with_a_topic(broker: Broker) -> Path:
-    """The log directory in which the broker has made ``t-0``."""
+    """The log directory in which the broker has created ``t-0``."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     admin.create_topics([NewTopic("t", 1, 1)])["t"].result(PATIENCE_SECONDS)
     produce(broker, [b"1"])

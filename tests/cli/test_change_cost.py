@@ -37,7 +37,7 @@ def test_the_cost_of_a_change_is_counted_before_it_happens(root: Path, shell: Sh
     assert (staged.code, reported in staged.err) == (0, True)
     assert keys(path / "orders-0") == before
     assert "another re" not in clean_forced(shell, path, *HEADER).err
-    assert "another re" not in clean_forced(shell, path).err, "no key is left that would get another one"
+    assert "another re" not in clean_forced(shell, path).err, "no key is left that would get another record"
     assert "no key gets another retained record" in clean_forced(shell, path, "--change-strategy").err
 
 

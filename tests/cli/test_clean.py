@@ -1,4 +1,4 @@
-"""``cleanerd clean``: outcomes, exit codes, one line for everything that is wrong."""
+"""``cleanerd clean``: outcomes, exit codes, one line for every error."""
 
 from __future__ import annotations
 
@@ -127,8 +127,8 @@ def test_ratio(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_needs_a_yes(root: Path, shell: Shell) -> None:
-    """Without a terminal and without --yes it refuses, and nothing was touched."""
+def test_it_needs_a_confirmation(root: Path, shell: Shell) -> None:
+    """Without a terminal and without --yes it refuses, and touches nothing."""
     path = make(root)
     before = tree(path)
     process = shell.subprocess("clean", path, "--force", *COMPACT)
@@ -151,7 +151,7 @@ def test_dry_run(root: Path, shell: Shell) -> None:
 
 @pytest.mark.long
 def test_as_a_process(root: Path, shell: Shell) -> None:
-    """The entry point itself; the lock's second included."""
+    """The entry point itself; including the lock's second."""
     path = make(root)
     process = shell.subprocess("clean", path, "--yes", "--force", "--json", *COMPACT)
     out, err = process.communicate(timeout=PATIENCE_SECONDS)
@@ -169,14 +169,14 @@ def test_lock_is_held(root: Path, shell: Shell) -> None:
     assert len(answer.errors) == 1
     assert str(path / ".lock") in answer.err
     assert str(process_id) in answer.err
-    assert answer.out == "", "not: no compacted partition found"
+    assert answer.out == "", "the message is not about missing partitions"
     assert tree(path) == before
     assert shell.clean(path).code == 0
 
 
 @pytest.mark.parametrize("given", [False, True])
 def test_unclean(root: Path, shell: Shell, given: bool) -> None:
-    """S-27: no marker of a clean shutdown: skipped with the reason, or cleaned below the recovery point on request."""
+    """S-27: no clean-shutdown file: skipped with the reason, or cleaned below the recovery point on request."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(recovery_point=5)}, clean_shutdown=False)
     before = tree(path)
     answer = shell.clean(path, "--json", *(["--unclean"] if given else []))
@@ -295,7 +295,7 @@ def test_range_of_offsets(root: Path, shell: Shell) -> None:
 
 
 def test_clock(root: Path, shell: Shell) -> None:
-    """--now-ms decides about every horizon."""
+    """--now-ms decides every horizon."""
     path = make_log_dir(root / "logs", {"orders-0": Partition({0: batch(0, ("a", None), ("b", "1")), 2: b""})})
     retention = ("--set", "topics.orders.delete.retention.ms=10", "--from-start")
     assert shell.clean(path, *retention).code == 0
@@ -305,7 +305,7 @@ def test_clock(root: Path, shell: Shell) -> None:
 
 
 def test_unknown_policy(root: Path, shell: Shell) -> None:
-    """An explicit --partition with an unknown policy is an error that names the three ways to say it."""
+    """An explicit --partition with an unknown policy is an error that lists the three ways to set it."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good()})
     before = tree(path)
     reported = shell("clean", path, "--yes", "--force", "--partition", "good-0").err
@@ -321,7 +321,7 @@ def test_unknown_policy(root: Path, shell: Shell) -> None:
 
 
 def test_policy_that_is_not_compact(root: Path, shell: Shell) -> None:
-    """The same for one that is known and another."""
+    """The same for a known policy that is not compact."""
     path = make(root)
     delete = "topics.orders.cleanup.policy=delete"
     answer = shell("clean", path, "--yes", "--quiet", "--partition", "orders-0", "--set", delete)
@@ -330,7 +330,7 @@ def test_policy_that_is_not_compact(root: Path, shell: Shell) -> None:
 
 
 def test_policy_from_metadata(root: Path, shell: Shell) -> None:
-    """OP-7: compacted topics are those that the cluster's metadata calls so, with their settings."""
+    """OP-7: the cluster's metadata decides which topics are compacted, and has their settings."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "good-0": good(), "plain-0": good()})
     settings = {"cleanup.policy": "compact", "delete.retention.ms": "7"}
     write_metadata(path, topics={"orders": settings, "plain": {}, "gone": {"cleanup.policy": "compact"}})

@@ -80,7 +80,7 @@ def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position:
     assert (f"at byte {position}:" in line) == (position >= 0)
     assert tree(path / "orders-0") == before
     assert keys(path / "good-0") == {0: [(1, "k")], 2: []}
-    assert shell.clean(path).code == code, "alone it is its own exit code"
+    assert shell.clean(path).code == code, "alone it has its own exit code"
     assert tree(path / "orders-0") == before
 
 
@@ -278,7 +278,7 @@ def test_the_state_directory_is_a_file(root: Path, shell: Shell, command: str, b
     ids=["escape", "missing"],
 )
 def test_server_properties(root: Path, shell: Shell, text: str | None, says: str) -> None:
-    """The broker's own file, when it is named."""
+    """An explicitly configured file of the broker."""
     path = make(root)
     file = root / "server.properties"
     if text is not None:

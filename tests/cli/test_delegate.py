@@ -23,7 +23,7 @@ HEADER = (
 
 
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
-"""The topic's, as Kafka writes it and as the names of state files do."""
+"""The topic's id, as Kafka writes it and as names of state files do."""
 
 
 class Connected(DictCluster):
@@ -80,7 +80,7 @@ def test_a_topic_of_kafkas_strategy_is_delegated_on_request_only(cluster: Connec
     assert cluster.altered == []
     assert cli("delegate", "orders", "--dry-run")[1][0] == "orders: delegated (dry run: nothing was changed)"
     assert cli("delegate", "orders", "--yes")[0] == 0
-    assert cli("delegate", "orders")[0] == 0, "nothing is left to ask about"
+    assert cli("delegate", "orders")[0] == 0, "no question is left"
 
 
 def test_the_purpose_of_delegating_kafkas_strategy(
@@ -102,7 +102,7 @@ def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cl
     assert "--yes" in err
     assert len(cluster.altered) == 1
     code, out, err = cli("hand-back", "orders")
-    assert (code, out) == (4, []), "settings that say nothing may be forgotten ones"
+    assert (code, out) == (4, []), "missing settings may be forgotten ones"
     assert "orders is delegated, and these settings do not say by which strategy it is cleaned (was --config" in err
     assert len(cluster.altered) == 1
     assert cli("hand-back", "orders", *OFFSET)[0] == 0, "offset: no question"

@@ -179,7 +179,7 @@ def test_a_file_system_without_leases(
     root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch, probe: str, code: int
 ) -> None:
     """Without leases cleanerd works unless the settings require them."""
-    # As with a file system that no host of the tests has.
+    # As of a file system that no host of the tests has.
     monkeypatch.setattr(log_dir, "probe_lease", lambda _file: LeaseResult.UNAVAILABLE)
     answer = shell("doctor", make(root), "--json", "--set", f"cleanerd.lease.probe={probe}")
     assert answer.code == code
@@ -187,7 +187,7 @@ def test_a_file_system_without_leases(
 
 
 def test_a_killed_broker(root: Path, shell: Shell) -> None:
-    """S-27: no marker is a warning that names --unclean."""
+    """S-27: a missing clean-shutdown file is a warning that names --unclean."""
     path = make(root)
     (path / CLEAN_SHUTDOWN).unlink()
     answer = shell("doctor", path)
@@ -231,7 +231,7 @@ def test_settings_on_the_brokers_command_line(root: Path, shell: Shell) -> None:
 
 
 def test_metadata_and_properties(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Metadata that is not there, is damaged, or belongs to another directory's broker."""
+    """Metadata that is missing, damaged, or belongs to another directory's broker."""
     path = make(root)
     assert findings(shell("doctor", path, "--json"), "KRaft metadata")[0][0] == "warning"
     assert findings(shell("doctor", path, "--json"), "compacted partitions")[0] == ("note", "none found")

@@ -143,7 +143,7 @@ def test_settings_that_contradict_are_found(tmp_path: Path) -> None:
 
 @needs_root
 def test_files_that_are_closed_to_us_are_findings() -> None:
-    """``Path.exists`` raises for them: the first one was the end of ``doctor``."""
+    """``Path.exists`` raises for them: the first one ended ``doctor``."""
     with scratch() as root:
         closed = root / "closed"
         (closed / "map").mkdir(parents=True)

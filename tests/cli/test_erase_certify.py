@@ -48,7 +48,7 @@ def sign_again(cluster: Cluster, number: int, **changes: Any) -> None:
 
 
 def why_not(answer: Answer) -> str:
-    """The failures of ``verify --json``, which is not complete."""
+    """The failures of ``verify --json``, whose result is not complete."""
     assert answer.code == 1
     assert not answer.json["complete"]
     found = [failure for each in answer.json["replicas"] for failure in each["failures"]]
@@ -172,7 +172,7 @@ def test_replicas_that_were_reassigned_after_the_request(cluster: Cluster) -> No
 
 @pytest.mark.parametrize(("broker", "partition"), [(9, 0), (2, 7)])
 def test_a_replica_that_the_cluster_does_not_have(cluster: Cluster, broker: int, partition: int) -> None:
-    """U-87: an unknown broker, an unknown partition: named, and no other replica is proven by it."""
+    """U-87: an unknown broker, an unknown partition: reported, and no other replica is proven by it."""
     both(cluster)
     cluster.trust.write_text("".join(f"{key}\n" for key in cluster.keys.values()))
     (replica,) = read_certificate(cluster.certificate(2)).statement.replicas
@@ -184,7 +184,7 @@ def test_a_replica_that_the_cluster_does_not_have(cluster: Cluster, broker: int,
 
 
 def test_searched_before_the_tombstone(cluster: Cluster) -> None:
-    """The log decides: a replica that had not fetched the tombstone yet, whatever the clock says."""
+    """U-87: the log decides: a replica that had not fetched the tombstone yet, whatever its clock."""
     request = cluster.request(tombstones={0: 3})
     ErasureRequests(cluster.root / "state").save(request)
     answers = [cluster.certify(broker) for broker in (1, 2)]
@@ -250,7 +250,7 @@ def test_two_statements_about_one_replica(cluster: Cluster) -> None:
 
 
 def test_one_byte_changed(cluster: Cluster) -> None:
-    """U-86: wherever it is, either the file is refused or it still says the same, signed by the same key."""
+    """U-86: wherever it is, the file is refused, or it has the same content and key."""
     assert cluster.certify(1).code == 0
     path = cluster.certificate(1)
     data, right = path.read_bytes(), read_certificate(path)

@@ -30,7 +30,7 @@ def path(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def known(path: Path) -> Path:
-    """The metadata log shows the topic: it is Kafka's cleaner that cleans it."""
+    """The metadata log has the topic: Kafka's cleaner cleans it."""
     write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}})
     return path
 
@@ -131,7 +131,7 @@ def test_a_set_aside_directory(path: Path, shell: Shell) -> None:
 
 
 def test_a_topic_that_is_not_compacted(path: Path, shell: Shell) -> None:
-    """Its tombstones delete nothing: retention alone removes records."""
+    """Its tombstones delete nothing: only retention removes records."""
     answer = shell(
         "erase", "plan", "orders", path, "--key", "a", "--json", "--set", "topics.orders.cleanup.policy=delete"
     )
@@ -168,7 +168,7 @@ def test_bad_input(root: Path, shell: Shell, path: Path) -> None:
 
 
 def test_kafkas_cleaner_is_off(root: Path, shell: Shell, path: Path) -> None:
-    """OP-13: then it keeps no deadline, whatever max.compaction.lag.ms says."""
+    """OP-13: then it keeps no deadline, whatever max.compaction.lag.ms is."""
     properties = root / "server.properties"
     properties.write_text(f"log.dirs={path}\nlog.cleaner.enable=false\n")
     off = ("--set", f"cleanerd.broker.properties={properties}")

@@ -105,7 +105,7 @@ def erase(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Erase:
 
 
 def test_requested(topic: Topic, erase: Erase, tmp_path: Path) -> None:
-    """The tombstone's place and the deadline are remembered, and the key is nowhere."""
+    """The tombstone's offset and the deadline are stored, and the key is nowhere."""
     file = tmp_path / "request.json"
     code, out, _ = erase.request("--yes", "--output", file, "--deadline-days", 7)
     assert (code, out.splitlines()[0]) == (0, "orders: tombstone written to orders-1")
@@ -119,7 +119,7 @@ def test_requested(topic: Topic, erase: Erase, tmp_path: Path) -> None:
 
 
 def test_a_second_request_keeps_id_salt_and_deadline(topic: Topic, erase: Erase) -> None:
-    """It is the same erasure: certificates for the first one stay about the same key hash."""
+    """It is the same erasure: certificates for the first one are about the same key hash."""
     erase.request("--yes")
     (first,) = ErasureRequests(erase.state).load()
     code, out, _ = erase.request("--deadline-days", 99)

@@ -179,7 +179,7 @@ def test_rules(
 
 
 def test_ratio(root: Path, shell: Shell) -> None:
-    """C-11: how many bytes are missing: with one less it still is not cleaned, with so many it is."""
+    """C-11: the number of missing bytes: with one less it still is not cleaned, with that number it is."""
     path = make(root, cleaner_offset=4)
     clean, cleanable = (ask(shell, path)[name] for name in ("clean_bytes", "cleanable_bytes"))
     ratio = topic("min.cleanable.dirty.ratio", 0.75)
@@ -205,8 +205,8 @@ def test_an_open_transaction(root: Path, shell: Shell) -> None:
     assert "kafka-transactions.sh" in found["changes"]
 
 
-def test_the_transaction_that_holds_a_log_back_is_named(root: Path, shell: Shell) -> None:
-    """OP-14: producer, epoch, start, age, and the command ready to paste: in explain, plan and doctor."""
+def test_the_transaction_that_limits_a_log_is_named(root: Path, shell: Shell) -> None:
+    """OP-14: producer, epoch, start, age, and the command to paste: in explain, plan and doctor."""
     begun_ms = NOW - 7_200_000
     hanging = encode_batch(
         [Record(b"a", b"1", begun_ms), Record(b"b", b"1", begun_ms)], base_offset=3,
@@ -281,7 +281,7 @@ def test_the_printed_command_aborts_the_transaction(broker_43: StartBroker, shel
     settings = ("--set", f"cleanerd.broker.properties={broker.properties_file}")
 
     def requested(*, is_open: bool) -> str:
-        """When that changes, as soon as the checkpoints that explain reads have it."""
+        """The time of the change, as soon as the checkpoints that explain reads have it."""
         end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
             found = shell("explain", "t-0", *broker.log_dirs, "--json", *settings, *_T_IS_COMPACTED).json

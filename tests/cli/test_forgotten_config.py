@@ -85,7 +85,7 @@ def test_a_strategy_in_the_settings_is_enough(root: Path, shell: Shell) -> None:
     answer = clean_forced(shell, path, *TIMESTAMP, "--from-start")
     assert answer.code == 0
     assert "the topic was cleaned with other settings before" in answer.err
-    assert clean_forced(shell, path).code == 4, "the new rules are remembered"
+    assert clean_forced(shell, path).code == 4, "the new settings are stored"
     assert clean_forced(shell, path, *OFFSET, "--from-start").code == 0
 
 
@@ -189,7 +189,7 @@ def test_a_partition_that_moved_to_another_log_directory(root: Path, shell: Shel
     assert delete_gone_state(
         StateStore(root / "state"), read_log_dir(path), OtherPlacesOfTopic((other,))
     ) == SweepResult(removed=1)
-    assert clean_forced(shell, other).code == 4, "its new place remembers by itself"
+    assert clean_forced(shell, other).code == 4, "its new directory has the settings itself"
 
 
 def test_the_stored_settings_of_a_topic_are_listed_once(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def _plans(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(root: Path) -> None:
-    """Two partitions, a state directory and one to keep things in: everything is uid 1000's."""
+    """Two partitions, a state directory and one for replaced segments: everything belongs to uid 1000."""
     global _numbers  # noqa: PLW0603 - each test starts at zero
     _numbers = itertools.count()
     make_log_dir(root / "logs", {"orders-0": dirty(cleaner_offset=0), "good-0": good()})

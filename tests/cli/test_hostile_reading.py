@@ -123,7 +123,7 @@ def test_planted_links_are_not_read(
 def test_links_planted_while_reading_are_not_read(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Links to root's file come and go at every name that is read."""
+    """Links to root's file appear and disappear at every name that is read."""
     names = [name for name in read_by(command, capsys, monkeypatch) if name.startswith("logs/orders-0")]
     for _ in range(4):
         with scratch() as root:

@@ -146,8 +146,8 @@ def staged(shell: Shell) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize("place", ["/a\0b", "", "kept"])
-def test_a_place_to_keep_in_that_is_none(root: Path, shell: Shell, place: str) -> None:
-    """``stage`` writes no such thing: the plan is none, and the other partitions' are applied (OP-10)."""
+def test_an_invalid_directory_in_a_staged_cleaning(root: Path, shell: Shell, place: str) -> None:
+    """``stage`` never writes such a value: this staged cleaning is invalid, and the other ones are applied (OP-10)."""
     path = make_log_dir(root / "logs", {"orders-0": dirty(), "orders-1": dirty()})
     cleaning = ("--force", "--quiet", "--now-ms", NOW, "--keep-replaced", shell.root / "kept", *COMPACT)
     assert shell("stage", path, *cleaning).code == 0

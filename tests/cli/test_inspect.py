@@ -1,4 +1,4 @@
-"""``cleanerd inspect``: every file that a broker keeps, by its name."""
+"""``cleanerd inspect``: every file of a broker, by its name."""
 
 import json
 import shutil
@@ -46,7 +46,7 @@ def test_the_kinds_are_those_with_a_decoder() -> None:
 
 
 def test_a_segment_in_batches(capsys: Capture, tmp_path: Path) -> None:
-    """F-13: a row per batch, sums in front."""
+    """F-13: a row per batch, sums first."""
     path = segment(tmp_path, A, B, D, E)
     document = inspected(capsys, path)
     assert document["kind"] == "segment"

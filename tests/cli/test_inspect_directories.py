@@ -34,7 +34,7 @@ def test_a_partition(capsys: Capture, log_dir: Path) -> None:
     first, second = document["segments"]
     assert (first["base_offset"], first["batches"], first["records"], first["last_offset"]) == (0, 4, 4, 30)
     assert (first["codecs"], first["magic"]) == (["none", "zstd"], [2])
-    # The tombstone's batch has a horizon, so its base timestamp says nothing about its records.
+    # The tombstone's batch has a horizon, so its base timestamp does not belong to its records.
     assert (first["min_timestamp"], first["max_timestamp"]) == (1700000000003, 1700000001000)
     assert (first["aborted_transactions"], second["aborted_transactions"]) == (None, 2)
     assert "2023-11-14T22:13:20.003Z" in shown(capsys, log_dir / "orders-0")
@@ -83,7 +83,7 @@ def test_bounds_of_a_partition(capsys: Capture, log_dir: Path) -> None:
 
 
 def test_old_messages_in_a_partition(capsys: Capture, tmp_path: Path) -> None:
-    """The lowest and highest magic of a segment are in its row."""
+    """The row of a segment has its lowest and highest magic."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     segment(directory, F0, G, batch(63, [record(0, b"k", b"v")]))

@@ -1,4 +1,4 @@
-"""Every field of a result of --json has a type and a meaning on the page of JSON fields, and no other has."""
+"""Every field of a --json result has a type and a meaning on the page of JSON fields, and the page has no other."""
 
 from __future__ import annotations
 

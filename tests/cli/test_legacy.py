@@ -69,7 +69,7 @@ def test_plan_is_exact(tmp_path: Path, shell: Shell) -> None:
 
 
 def test_explain(tmp_path: Path, shell: Shell) -> None:
-    """R534-4: it says how their tombstones are timed, and nothing of it where there are none."""
+    """R534-4: it shows how their tombstones expire, and does not mention it if there are none."""
     new = Partition({0: keyed_batch(0, [("a", "1")]), 1: b""})
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: OLD, 5: b""}), "orders-1": new})
     for partition, expected in (("orders-0", 1), ("orders-1", 0)):
@@ -89,7 +89,7 @@ def facts(*assignments: str, highest: int | None, node_id: int | None = 1) -> Br
 
 
 def test_auto() -> None:
-    """U-18: this broker's own registration, then the cluster's level, and the setting before both."""
+    """U-18: this broker's own registration, then the cluster's level; the setting precedes both."""
     assert facts(highest=27).resources().convert_legacy
     assert not facts(highest=21).resources().convert_legacy
     assert not facts(highest=None).resources().convert_legacy

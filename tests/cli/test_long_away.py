@@ -57,7 +57,7 @@ Batch = tuple[float, tuple[bytes, ...]]
 def broker_1(
     root: Path, *batches: Batch, first: tuple[bytes, ...] = CREATED, last_write_hours: float = 0, **facts: int
 ) -> Path:
-    """The log directory of broker 1, its metadata log with a batch so many hours ago each."""
+    """The log directory of broker 1, its metadata log with a batch at each of these ages in hours."""
     now_ms = time.time_ns() // 1_000_000
     data = encode_batch([Record(b"k", b"v", now_ms - int(last_write_hours * HOUR_MS))])
     others = Partition({0: batch(0, ("a", "1")), 1: b""}, topic_id=OTHER, cleaner_offset=1)
@@ -140,7 +140,7 @@ def test_a_log_that_lost_its_end(root: Path, shell: Shell) -> None:
 
 @pytest.mark.parametrize("strategy", ["timestamp", "offset"])
 def test_topics_that_cleanerd_alone_cleans(root: Path, shell: Shell, strategy: str) -> None:
-    """U-76: cleanerd elsewhere holds their tombstones (U-70), so this is a note, and the hook is silent."""
+    """U-76: cleanerd elsewhere keeps their tombstones (U-70), so this is a note, and the hook is silent."""
     delegated = (("min.cleanable.dirty.ratio", "1"), ("max.compaction.lag.ms", str(2**63 - 1)))
     path = broker_1(root, (199.0, tuple(config(2, "orders", *each) for each in delegated)), *KILLED)
     settings = ("--set", f"topics.orders.compaction.strategy={strategy}")
@@ -235,7 +235,7 @@ def test_a_running_broker(root: Path, shell: Shell) -> None:
 
 
 def test_the_target_directory(root: Path, shell: Shell) -> None:
-    """U-77: never into a log directory, where the broker would take it for a partition."""
+    """U-77: never into a log directory, where the broker would load it as a partition."""
     path = broker_1(root, *STOPPED)
     assert shell("move-aside", path, "--yes", "--to", path).code == 4
     assert (path / "orders-0").exists()

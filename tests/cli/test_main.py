@@ -203,7 +203,7 @@ def test_usage_errors_are_2(test_commands: None, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("how", ["ok", "exit"])
 def test_a_command_chooses_its_code_by_return_or_exit(test_commands: None, how: str) -> None:
-    """``plan --exit-code`` gives 10."""
+    """``plan --exit-code`` returns 10."""
     assert run(["end", how, "--code", "10"]) == 10
 
 

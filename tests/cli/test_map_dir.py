@@ -1,4 +1,4 @@
-"""``cleanerd.map.dir``: from the settings to the note, and the same bytes (U-43)."""
+"""``cleanerd.map.dir``: from the settings to the note, with the same bytes (U-43)."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_no_directory_at_all(shell: Shell, words: list[str]) -> None:
 
 
 def test_the_settings_name_directories_that_are_wrong(root: Path, shell: Shell) -> None:
-    """The error is the one of the settings, not that of a missing argument."""
+    """The error is that of the settings, not that of a missing argument."""
     answer = shell("plan", "--set", f"cleanerd.broker.properties={root / 'no-such-file'}")
     assert (answer.code, "cannot be read" in answer.err) == (3, True)
 

@@ -70,7 +70,7 @@ def test_a_broker_that_acquires_its_locks_one_after_the_other(root: Path) -> Non
 
 
 def test_live_beside_a_broker_that_may_still_be_starting(root: Path, shell: Shell) -> None:
-    """U-31: nothing advises to take a lock that the broker is about to take."""
+    """U-31: no message advises to take a lock that the broker is about to acquire."""
     one, two = make(root / "one"), make(root / "two")
     with_directory_id(two, uuid.UUID(int=2))
     with lock_holder(two):

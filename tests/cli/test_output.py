@@ -1,4 +1,4 @@
-"""Numbers for people, and text that no terminal obeys."""
+"""Numbers for people, and text without control sequences."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_an_empty_table_shows_its_titles(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.fixture
 def terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From the call on both streams are a terminal."""
+    """From the call on, both streams count as a terminal."""
     assert capsys
 
     def begin() -> None:
@@ -208,8 +208,8 @@ def test_no_word_is_broken_at_the_edge(
     assert all(len(line) <= 40 or " " not in line.strip() for line in lines)
 
 
-def test_a_pipe_gets_a_line_a_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts rely on it, whatever COLUMNS says."""
+def test_a_pipe_gets_one_line_per_row(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scripts rely on it, whatever COLUMNS is."""
     monkeypatch.setenv("COLUMNS", "40")
     Output().table(LONG, [["orders-0", "10", REASON]])
     assert capsys.readouterr().out.splitlines()[1:] == [f"orders-0     10  {REASON}"]

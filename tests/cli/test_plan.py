@@ -135,7 +135,7 @@ def test_missing_metadata_is_reported(root: Path, shell: Shell) -> None:
 
 
 def test_after_is_about_the_same_files_as_size(root: Path, shell: Shell) -> None:
-    """``--exact``: a log in which nothing may go keeps its size, active segment included."""
+    """``--exact``: a log without removable records keeps its size, active segment included."""
     path = make_log_dir(
         root / "logs", {"orders-0": Partition({0: batch(0, ("a", "1" * 3000)), 1: batch(1, ("b", "1" * 90_000))})}
     )
@@ -225,7 +225,7 @@ def test_after_equals_after_of_clean(root: Path, shell: Shell) -> None:
 def test_the_first_rule_against_a_cleaning_is_named(
     root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], says: str
 ) -> None:
-    """The first rule that speaks against it, with its numbers."""
+    """The first rule that prevents a cleaning, with its numbers."""
     path = make(root, **facts)
     (entry,) = shell("plan", path, "--json", "--quiet", *COMPACT, *options).json["partitions"]
     assert entry["action"] == "none"

@@ -65,7 +65,7 @@ def test_a_question_reads_nothing_more(root: Path, shell: Shell) -> None:
 
 
 def test_the_batches_are_read_once_for_their_producers(root: Path, shell: Shell) -> None:
-    """S-04, R192-1: the state that shows open transactions also shows each producer's last batch."""
+    """S-04, R192-1: the state that shows open transactions also has each producer's last batch."""
     path = make(root)
     with readings() as found:
         answer = shell("clean", path, "--yes", "--force", "--quiet", "--set", "topics.orders.cleanup.policy=compact")
@@ -75,7 +75,7 @@ def test_the_batches_are_read_once_for_their_producers(root: Path, shell: Shell)
 
 
 def test_a_command_finds_its_state_once(root: Path, shell: Shell) -> None:
-    """The counted change, the question and the cleaning share one store: its place in the state is read once."""
+    """The counted change, the question and the cleaning share one store, whose place in the state is read once."""
     path = make(root)
     settings = ("--force", "--set", "topics.orders.cleanup.policy=compact")
     assert shell("clean", path, *settings, "--yes").code == 0

@@ -44,12 +44,12 @@ def moving(root: Path) -> Path:
 
 @pytest.mark.parametrize("command", ["clean", "stage"])
 @pytest.mark.parametrize("how", ["both are named", "server.properties names the other"])
-def test_a_replica_that_is_being_moved_is_left_alone(
+def test_a_replica_that_is_being_moved_is_skipped(
     dirs: tuple[Path, Path], root: Path, shell: Shell, command: str, how: str
 ) -> None:
-    """S-21: the tombstone that deletes a copied record must not go before it is copied, or the record is back for good.
+    """S-21: the tombstone of a copied record must not be removed before it is copied, or the record comes back.
 
-    Kafka keeps its own cleaner away from such a partition. The others are cleaned.
+    Kafka's own cleaner skips such a partition, too. The others are cleaned.
     """
     path, other = dirs
     before = tree(path / "orders-0")

@@ -1,4 +1,4 @@
-"""``cleanerd stage`` and ``cleanerd apply``: whole plans, and everything that makes one stale (S-29, U-15)."""
+"""``cleanerd stage`` and ``cleanerd apply``: complete staged cleanings, and what makes one stale (S-29, U-15)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_several_groups_are_all_staged_first(root: Path, shell: Shell) -> None:
 
 
 def test_the_horizon(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """U-15: the old values can be read until the plan is applied, so tombstones stay that much longer."""
+    """U-15: the old values can be read until the staged cleaning is applied, so tombstones stay that much longer."""
     real, planned_ms = DeferredSwap.plan, []
 
     def plan(staged: DeferredSwap, *arguments: Any) -> CleaningPlan:
@@ -360,7 +360,8 @@ def test_young_metadata(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatc
         return real(directory, only_before_ms=only_before_ms, younger=younger, **more)
 
     with lock_holder(path):
-        monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)  # how often it is read, no result shows
+        # the number of readings shows in no result
+        monkeypatch.setattr(broker_facts, "read_cluster_metadata", counting)
         answer = shell("stage", path, "--force", "--now-ms", NOW)
     # One reading shows both the used and the too recent metadata.
     assert reads == [(True, True)]

@@ -1,4 +1,4 @@
-"""Staged beside a real running broker, applied between its stop and its start, read by a consumer (S-26)."""
+"""Staged with a real running broker, applied between its stop and its start, read by a consumer (S-26)."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def test_plan_accepts_a_good_directory(root: Path, shell: Shell) -> None:
 
 
 def test_the_kept_directory_is_missing_at_apply(root: Path, shell: Shell) -> None:
-    """The broker starts with the old log, exit code 0, and the plan waits for the directory."""
+    """The broker starts with the old log, exit code 0, and the staged cleaning waits for the directory."""
     path = make(root)
     stage(shell, path, "--keep-replaced", root / "kept")
     shutil.rmtree(root / "kept")
@@ -181,7 +181,7 @@ def test_no_room_in_the_kept_directory(root: Path, shell: Shell, monkeypatch: py
 
 
 def cut_short(shell: Shell, path: Path, monkeypatch: pytest.MonkeyPatch, base: int, *more: object) -> None:
-    """An apply that is ended when the group ``base`` is kept and not swapped yet."""
+    """An apply that ends when the group ``base`` is kept and not swapped yet."""
 
     def swap(files: Any, plan: Any, group: Any, *others: Any, **named: Any) -> None:
         if group.base == base:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ASSUMED = ("--set", "cleanerd.delegation=assumed")
 QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
-"""Longer than segment.ms: nothing to warn of (R280-13)."""
+"""Longer than segment.ms: nothing to warn about (R280-13)."""
 
 
 ALL_RULES = {
@@ -58,7 +58,7 @@ def test_one_refused_topic_stops_no_other(root: Path, shell: Shell) -> None:
 
 
 def test_plan_and_explain_show_reason_and_solution(root: Path, shell: Shell) -> None:
-    """U-8: the verdict is the first thing that speaks against it."""
+    """U-8: the verdict is the first rule that prevents a cleaning."""
     path = make(root)
     write_metadata(path, topics={"orders": {**DELEGATED, "min.cleanable.dirty.ratio": "0.9"}})
     row = only_partition(shell("plan", path, "--json", *TIMESTAMP))
@@ -66,7 +66,7 @@ def test_plan_and_explain_show_reason_and_solution(root: Path, shell: Shell) -> 
     assert "min.cleanable.dirty.ratio is '0.9' on the topic (it has to be 1)" in row["reason"]
     report = shell("explain", "orders-0", path, "--json", *TIMESTAMP).json
     assert (report["rule"], report["changes"]) == ("delegation", "run cleanerd delegate orders")
-    assert shell("plan", path, "--exit-code", *TIMESTAMP).code == 0, "no work that could be done"
+    assert shell("plan", path, "--exit-code", *TIMESTAMP).code == 0, "no cleaning that could be done"
 
 
 @pytest.mark.parametrize("rules", ALL_RULES.values(), ids=ALL_RULES)
@@ -137,7 +137,7 @@ def test_a_cleaning_staged_before_the_topic_was_handed_back_is_discarded(root: P
         file.write(metadata_batch(4, config_record(2, "orders", "min.cleanable.dirty.ratio", "0.5")))
     before = keys(path / "orders-0")
     answer = shell("apply", path, "--json", *TIMESTAMP, *QUIET)
-    assert answer.code == 0, "the broker starts with the log as it is"
+    assert answer.code == 0, "the broker starts with the unchanged log"
     assert "needs delegation (Kafka's cleaner must skip the topic)" in only_partition(answer)["reason"]
     assert keys(path / "orders-0") == before
 
@@ -305,7 +305,7 @@ def test_a_switch_is_counted_exactly(root: Path, shell: Shell, current: str, swi
     if switch == "header":
         assert row["switch"]["without_version"] == sum(v is None for _, _, v in records[start:])
     if current != switch:
-        assert differing, "or the case says nothing"
+        assert differing, "otherwise the case proves nothing"
 
 
 def test_a_switch_is_shown_and_needs_no_delegation(root: Path, shell: Shell) -> None:

@@ -141,7 +141,7 @@ def test_appended_records_do_not_matter(root: Path, shell: Shell) -> None:
 
 
 def rewrite_in_place(path: Path) -> None:
-    """Other bytes, everything that ``stat`` shows the same."""
+    """Other bytes; everything that ``stat`` shows stays the same."""
     status = path.stat()
     data = bytearray(path.read_bytes())
     data[-1] ^= 1

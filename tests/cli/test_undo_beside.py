@@ -32,7 +32,7 @@ def test_a_newer_entry_does_not_stop_undo(root: Path, shell: Shell) -> None:
     assert keys(path / "orders-0") == DIRTY
     assert newer.exists()
     (root / "kept" / "20260101t000000-00000000" / "orders-0").mkdir(parents=True)
-    assert undo(shell, path, "--keep-replaced", root / "kept").code == 4, "it is known, and not by this release"
+    assert undo(shell, path, "--keep-replaced", root / "kept").code == 4, "this release knows that it exists"
 
 
 def test_a_replica_that_is_being_moved_is_not_undone(root: Path, shell: Shell) -> None:

@@ -212,10 +212,10 @@ WRONG: list[tuple[str, list[Record], list[int], tuple[str, ...], set[str]]] = [
 @pytest.mark.parametrize(
     ("records", "kept", "rules", "expected"), [row[1:] for row in WRONG], ids=[r[0] for r in WRONG]
 )
-def test_losers_under_each_strategy_are_found(
+def test_superseded_records_are_found_under_each_strategy(
     root: Path, shell: Shell, records: list[Record], kept: list[int], rules: tuple[str, ...], expected: set[str]
 ) -> None:
-    """Each case is right under another strategy or mode, so a verifier that does not know it finds nothing."""
+    """Each case is right under another strategy or mode, so a verifier without strategies finds nothing."""
     end = encode_batch([record("z", 1)], base_offset=2)
     write_partition(root / "copy", Partition({0: encode_batch(records) + end, 3: b""}))
     left = [replace(records[row], offset_delta=row) for row in kept]

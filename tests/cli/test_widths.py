@@ -1,4 +1,4 @@
-"""Every line that a person reads fits a terminal of 80 columns, whatever the command."""
+"""Every line for people fits a terminal of 80 columns, whatever the command."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_every_command_is_in_the_table() -> None:
 
 @pytest.mark.usefixtures("terminal")
 def test_every_line_fits(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """OP-20: tables leave out columns or go on below, notes and reasons wrap."""
+    """OP-20: tables drop columns or continue below, notes and reasons wrap."""
     path = log_dir(root / "logs")
     (root / "kept").mkdir()
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)

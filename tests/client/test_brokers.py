@@ -59,7 +59,7 @@ def test_a_versioned_topic(broker: Broker) -> None:
         ]:
             producer.produce(name, key, value, version=version, tombstone=tombstone, on_delivery=found.append)
     with stock(broker) as plain:
-        plain.produce(name, b"anomalous", b"c")  # R280-6: no version, so it loses
+        plain.produce(name, b"anomalous", b"c")  # R280-6: no version, so it is superseded
     assert all(delivery.error is None for delivery in found), found
     assert [delivery.offset for delivery in found] == list(range(8))
     assert all(delivery.has_timestamp for delivery in found)
@@ -140,7 +140,7 @@ def test_flags(broker: Broker, codec: str | None) -> None:
                 producer.send(name, b"a", b"a1" * 50, headers=[("h", b"x")], timestamp_ms=1000),
                 producer.send(name, b"a", b"who and why" * 50, tombstone=True, headers=[("h", b"y")], timestamp_ms=900),
                 producer.send(name, b"b", b"b1"),
-                producer.send(name, b"c", None),  # KIP-87: as it was, a null value deletes
+                producer.send(name, b"c", None),  # KIP-87: as before, a null value deletes
             ]
         producer.flush(PATIENCE_SECONDS)
         assert [future.get(PATIENCE_SECONDS).offset for future in futures] == [0, 1, 2, 3]
@@ -170,7 +170,7 @@ def test_flags(broker: Broker, codec: str | None) -> None:
 
 
 def test_flags_and_recompression(broker: Broker) -> None:
-    """U-25: a topic with a codec of its own: a warning, and with reason: the broker clears the bit."""
+    """U-25: a topic with its own codec: a warning, for a good reason: the broker clears the bit."""
     name = topic(broker, compression_type="lz4")
     with FlagProducer(bootstrap_servers=broker.bootstrap) as producer:
         with pytest.warns(UserWarning, match=rf"compression\.type of topic {name} is lz4.*set it to producer"):

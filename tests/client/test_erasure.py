@@ -1,4 +1,4 @@
-"""The tombstone of an erasure request: in which partitions, and above which version (U-88)."""
+"""The tombstone of an erasure request: its partitions, and its version (U-88)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_partitions_of_the_key() -> None:
     assert (found.to_write, found.winners[0].offset) == ([], 9)
     script.again = True
     found.read()
-    assert found.winners == {}, "the log was cut: it is read again"
+    assert found.winners == {}, "the log was truncated: it is read again"
 
 
 def test_by_version_the_largest_of_all_partitions_counts() -> None:

@@ -1,4 +1,4 @@
-"""kafka-python's codec with the flag of KIP-87: bytes that are right, and otherwise its own bytes (U-25)."""
+"""kafka-python's codec with the flag of KIP-87: right bytes, and otherwise its own bytes (U-25)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_flag_is_bit_5_of_the_record(records: list[Any], codec: int) -> None
 @pytest.mark.slow
 @given(RECORDS, st.sampled_from((0, 1)))
 def test_records_read_back_with_their_flag(records: list[Any], codec: int) -> None:
-    """R87-7: the reader's headers say which records had the flag, and are the same headers."""
+    """R87-7: the reader's headers show which records had the flag, and are otherwise unchanged."""
     data = built(FlagRecordsBuilder(codec, ROOM), records, flags=True)
     found = [record for batch in FlagRecords(data) for record in batch]
     assert [isinstance(record.headers, TombstoneHeaders) for record in found] == [flagged for *_, flagged in records]

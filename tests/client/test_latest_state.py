@@ -136,7 +136,7 @@ def test_partitions() -> None:
         assert [state.partitions[number][b"k"].value for number in (0, 1)] == [b"old home", b"new home"]
         assert list(state) == [b"k"]
         assert len(state.winners()) == 2
-        state.update()  # cut: version 4 was never there
+        state.update()  # truncated: version 4 never existed
         assert b"k" not in state
         assert list(state) == []
         assert len(state) == 0

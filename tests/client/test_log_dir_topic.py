@@ -67,7 +67,7 @@ def test_any_history(
     partition = Partition(segments=segments, log_start_offset=log_start, high_watermark=high_watermark)
     log_dir = one(tmp_path_factory.mktemp("history"), partition)
     state = LatestState(LogDirTopic([log_dir], "t", rules_of(strategy, tombstones)))
-    for _ in range(2):  # all of it is read each time
+    for _ in range(2):  # everything is read each time
         state.update()
         visible = {offset: write for offset, write in writes.items() if log_start <= offset < high_watermark}
         found = {record.key: (record.offset, record.is_tombstone()) for record in state.winners()}

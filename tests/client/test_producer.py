@@ -87,7 +87,7 @@ def test_idempotence_off() -> None:
 
 
 def test_requested_from_a_broker_without_it() -> None:
-    """R192-5: ApiVersions without InitProducerId: written without, and it says why."""
+    """R192-5: ApiVersions without InitProducerId: written without, with the reason."""
     with StubBroker(without_init_producer_id()) as stub:
         with Producer(settings(stub, **{"enable.idempotence": "requested"})) as producer:
             assert not producer.is_idempotent
@@ -97,7 +97,7 @@ def test_requested_from_a_broker_without_it() -> None:
 
 
 def test_required_from_a_broker_without_it() -> None:
-    """R192-5: an error that says why."""
+    """R192-5: an error with the reason."""
     with (
         StubBroker(without_init_producer_id()) as stub,
         pytest.raises(IdempotenceError, match=r"required, but .*not supported by any.*0\.11"),

@@ -117,7 +117,7 @@ def test_versions_to_write() -> None:
     ],
 )
 def test_versions_that_would_lose(rules: TopicRules, headers: Any, version: int | None, message: str) -> None:
-    """R280-6: a record without the header loses to all that have it, so the producer refuses to write one."""
+    """R280-6: a record without the header is superseded by all that have it, so the producer refuses to write one."""
     with pytest.raises(VersionError, match=re.escape(message)):
         rules.resolve_version(headers, version)
 

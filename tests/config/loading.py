@@ -1,4 +1,4 @@
-"""Settings from files and assignments, the refusal, and files that are refused."""
+"""Settings from files and assignments, and refused files with their errors."""
 
 from __future__ import annotations
 

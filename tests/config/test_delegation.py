@@ -1,4 +1,4 @@
-"""Is the broker's own cleaner kept away (U-8), and by which values is a delegated topic cleaned (U-9)."""
+"""Whether the broker's own cleaner skips a topic (U-8), and the settings of a delegated topic's cleaning (U-9)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def resolve(**layers: Any) -> TopicConfig:
 NEEDED: list[tuple[dict[str, str], bool]] = [
     ({}, False),
     ({"compaction.strategy": "offset", "tombstone.mode": "null"}, False),
-    # a guard alone decides nothing under offset
+    # a guard alone has no effect under offset
     ({"tombstone.guard": "forever"}, False),
     # falls back to offset (R280-7)
     ({"compaction.strategy": "header"}, False),
@@ -60,7 +60,7 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({"topic_configs": {RATIO: "1", LAG: "9223372036854775806"}}, "undelegated"),
     ({"topic_configs": {RATIO: "0.99", LAG: FOREVER}}, "undelegated"),
     ({"topic_configs": {LAG: FOREVER}}, "undelegated"),
-    # the ratio must be the topic's: the ruling names the topic, and a broker's default can change under it
+    # the ratio must be the topic's: the rule names the topic, and a broker's default can change
     ({"topic_configs": {LAG: FOREVER}, "server_properties": {"log.cleaner.min.cleanable.ratio": "1"}}, "undelegated"),
     ({"topic_configs": {RATIO: "one", LAG: FOREVER}}, "undelegated"),
     ({"topic_configs": None}, "unknown"),

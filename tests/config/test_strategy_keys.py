@@ -1,4 +1,4 @@
-"""Strategy and tombstones of a topic: where they come from, fall-backs, scope (U-5), fingerprint (U-6)."""
+"""Strategy and tombstones of a topic: their sources, fallbacks, scope (U-5), fingerprint (U-6)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def message(**keys: str) -> dict[str, tuple[str, str]]:
 
 
 def by_default(strategy: str, header: str = "v") -> dict[str, tuple[str, str]]:
-    """The daemon's level, as its settings say it."""
+    """The daemon's level, from its settings."""
     key = "log.cleaner.compaction.strategy"
     return {key: (strategy, f"--set {key}"), f"{key}.header": (header, f"--set {key}.header")}
 

@@ -186,7 +186,7 @@ KNOWN: list[tuple[dict[str, Any], bool, bool]] = [
 def test_a_policy_is_known_only_when_something_reports_the_topic(
     layers: dict[str, Any], known: bool, compacted: bool
 ) -> None:
-    """An explicit --partition with an unknown policy is an error that names the three ways to say it."""
+    """An explicit --partition with an unknown policy is an error that lists the three ways to set it."""
     config = resolve("orders.v1", **layers)
     assert (config.policy_known, config.is_compacted) == (known, compacted)
     if known:

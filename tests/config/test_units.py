@@ -1,4 +1,4 @@
-"""Sizes and times: exact, reversible, and refused where they could mean two things."""
+"""Sizes and times: exact, reversible, and refused if ambiguous."""
 
 from __future__ import annotations
 

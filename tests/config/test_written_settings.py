@@ -1,4 +1,4 @@
-"""Effective settings, written down for another process, mean the same there."""
+"""Effective settings, written for another process, have the same meaning there."""
 
 from __future__ import annotations
 

@@ -61,20 +61,20 @@ class Page:
             self.requests.append(message["params"]["request"]["url"])
 
     def run(self, script: str) -> Any:
-        """The value of a JavaScript expression."""
+        """Return the value of a JavaScript expression."""
         answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def wait(self, script: str, seconds: float = PATIENCE_SECONDS) -> None:
-        """Until the expression is true."""
+        """Wait until the expression is true."""
         end = time.monotonic() + seconds
         while not self.run(f"Boolean({script})"):
             assert time.monotonic() < end, f"never true: {script}\n{self.run('document.body.innerText')[:3000]}"
             time.sleep(0.05)
 
     def open(self, url: str) -> None:
-        """Go there, and wait until the daemon's answer is drawn."""
+        """Open the address, and wait until the page shows the daemon's answer."""
         self.call("Page.navigate", url=url)
         self.wait("document.readyState === 'complete' && document.querySelector('#footer')?.textContent")
 
@@ -143,7 +143,7 @@ async def _socket(session: aiohttp.ClientSession, profile: Path) -> aiohttp.Clie
     reported = profile / "DevToolsActivePort"
     tabs: list[str] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not tabs:  # it listens before it has one
+        while not tabs:  # it listens before it has a page
             await asyncio.sleep(0.05)
             if reported.exists() and (port := re.match(r"(\d+)\n", reported.read_text())):
                 async with session.get(f"http://127.0.0.1:{port[1]}/json/list") as answer:

@@ -90,7 +90,7 @@ def unreadable_file(site: Site) -> Iterator[None]:
 
 @contextmanager
 def broker_stopped(site: Site) -> Iterator[None]:
-    """An orderly stop, and a start."""
+    """An orderly stop, and a start at the end."""
     site.broker.stop()
     try:
         yield
@@ -141,7 +141,7 @@ def ballast(site: Site, left_bytes: int) -> Iterator[None]:
 
 @contextmanager
 def at_reserve(site: Site) -> Iterator[None]:
-    """Less is free than cleanerd.disk.reserve."""
+    """Less space is free than cleanerd.disk.reserve."""
     with ballast(site, 4 * MIB):
         site.write(site.hurt)
         yield
@@ -171,7 +171,7 @@ def state_rubbish(site: Site) -> Iterator[None]:
 
 @contextmanager
 def state_unwritable(site: Site) -> Iterator[None]:
-    """Its directories may only be read."""
+    """All of its directories are read-only."""
     places = [site.state_dir, *(path for path in site.state_dir.rglob("*") if path.is_dir())]
     for path in places:
         path.chmod(0o500)
@@ -319,7 +319,7 @@ FAILURES: Final = (
         message=r"{state}/partitions/.*\.json: damaged .*set aside and ignored",
         logged=r"{state}/partitions/.*\.json: damaged",
         log_lines=(2, 2),  # one per file
-        # The rules of a topic that Kafka's cleaner skips have to be named (U-6).
+        # The compaction settings of a topic that Kafka's cleaner skips have to be configured (U-6).
         settings=("topics.*.compaction.strategy=offset", "topics.*.tombstone.mode=null"),
         **STATE,
     ),

@@ -47,14 +47,14 @@ class Cgroup:
         return ["sh", "-c", 'echo $$ > "$0"/cgroup.procs; exec "$@"', str(self.path)] if self.version else []
 
     def peak_bytes(self) -> int | None:
-        """The most that was charged to it, page cache and all."""
+        """The peak of the memory charged to it, page cache included."""
         name = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}.get(self.version, "none")
         with contextlib.suppress(OSError):
             return int((self.path / name).read_text())
         return None
 
     def kills(self) -> int:
-        """How many of its processes the kernel killed for their memory."""
+        """The number of its processes that the kernel killed for their memory."""
         name = {1: "memory.oom_control", 2: "memory.events"}.get(self.version, "none")
         with contextlib.suppress(OSError):
             rows = [line.split() for line in (self.path / name).read_text().splitlines()]
@@ -172,7 +172,7 @@ def rows(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def is_clean(row: dict[str, Any]) -> bool:
-    """Up to its bound, by this process or one before."""
+    """Whether it is clean up to its bound, by this process or an earlier one."""
     return row["clean_offset"] == row["bound_offset"] and not row["quarantine"]
 
 

@@ -19,7 +19,7 @@ def now_ms() -> int:
 
 
 def names(page: Page) -> list[str]:
-    """The partitions in sight, from the top."""
+    """The visible partitions, from the top."""
     found: list[str] = page.run("[...document.querySelectorAll('table.rows tbody a')].map(a => a.textContent)")
     return found
 

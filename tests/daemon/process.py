@@ -1,4 +1,4 @@
-"""``cleanerd run`` as a process of its own, as systemd starts it."""
+"""``cleanerd run`` as a separate process, as systemd starts it."""
 
 from __future__ import annotations
 

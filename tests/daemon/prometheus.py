@@ -79,7 +79,7 @@ class Prometheus:
         return (self.folder / "log").read_text()
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """``data`` of an answer of its API."""
+        """The ``data`` of an answer of its API."""
         query = f"?{urllib.parse.urlencode(parameters)}" if parameters else ""
         with urllib.request.urlopen(
             f"http://127.0.0.1:{self._port}/api/v1/{path}{query}", timeout=PATIENCE_SECONDS

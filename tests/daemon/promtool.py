@@ -1,4 +1,4 @@
-"""Prometheus' own judge of metrics and rules (tools/install-tools.sh fetches it). Missing is an error, not a skip."""
+"""Prometheus' own checker of metrics and rules, from tools/install-tools.sh. A missing one is an error, not a skip."""
 
 from __future__ import annotations
 

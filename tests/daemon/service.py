@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.support.log_dirs import Partition
 
 SETTLES_SOON = DaemonLimits(settle_seconds=0.3)
-"""For tests beside a broker without an agent, which wait for two readings of its checkpoints (S-03)."""
+"""For tests with a broker without an agent, which wait for two readings of its checkpoints (S-03)."""
 
 
 COMPACT = "topics.orders.cleanup.policy=compact"

@@ -1,4 +1,4 @@
-"""The real daemon beside a real broker with the agent, for tests that break something and repair it again."""
+"""The real daemon with a real broker and agent, for tests that break something and repair it again."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Site:
         return self.broker.log_dirs[partition == self.hurt] / f"{self.topic}-{partition}"
 
     def cleaned(self, *partitions: int) -> None:
-        """Wait until all that was written so far is clean."""
+        """Wait until everything written so far is clean."""
         ends = {partition: self.facts(partition).active.base for partition in partitions}
         self.daemon.until(
             f"{ends} clean",
@@ -124,7 +124,7 @@ class Site:
         return dict(found)
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and body of an answer over HTTP."""
+        """Status and body of an HTTP response."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SECONDS) as answer:
                 return answer.status, answer.read().decode()
@@ -154,7 +154,7 @@ def _is_flushed(facts: LogFacts) -> bool:
 
 @contextmanager
 def without_agent(broker: Broker) -> Iterator[None]:
-    """Starts in this block are without the agent."""
+    """Start processes without the agent in this block."""
     arguments, broker._jvm_args = broker._jvm_args, ()
     try:
         yield

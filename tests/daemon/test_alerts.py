@@ -1,4 +1,4 @@
-"""config/prometheus and config/grafana: right by Prometheus' own tool, and about metrics that there are."""
+"""config/prometheus and config/grafana: valid by Prometheus' own tool, and only about existing metrics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_rules_pass_their_promtool_tests() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.split("\n")[0])
 def test_each_rule_has_a_test_that_can_fail(alert: str, tmp_path: Path) -> None:
-    """An alert that never fires, or fires at once, turns the rules' own tests red."""
+    """An alert that never fires, or fires at once, makes the rules' own tests fail."""
     never = re.sub(r"expr: .*", "expr: vector(0) > 1", alert)
     assert promtool("test", "rules", _with(tmp_path, alert, never))[0] != 0
     if "        for: " in alert:

@@ -40,7 +40,7 @@ def make_probe() -> Iterator[Callable[..., AgentProbe]]:
 
 
 def probes() -> list[str]:
-    """The threads that there are for it."""
+    """The names of the probe threads."""
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("cleanerd-probe-"))
 
 
@@ -87,7 +87,7 @@ def test_a_log_directory_that_is_added_again_is_queried(
         if hangs.is_set():
             works.wait(60)
 
-    # Long enough for the first answers, which are there at once, on a machine that is busy.
+    # Long enough for the first answers, also on a busy machine.
     requested = make_probe(probe, fresh_seconds=3600.0, probe_seconds=2.0)
     asyncio.run(requested.silent(paths))
     requested.forget(paths[0])

@@ -1,4 +1,4 @@
-"""The daemon beside a real broker with the agent, under load: clients notice nothing, the backlog stays bounded."""
+"""The daemon with a real broker and agent, under load: clients notice nothing, the backlog stays bounded."""
 
 from __future__ import annotations
 

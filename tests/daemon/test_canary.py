@@ -139,7 +139,7 @@ def test_a_new_day_keeps_unverified_cleanings() -> None:
 
 
 def test_a_log_larger_than_the_budget_is_never_cleaned() -> None:
-    """D-18: and it is named as the reason, as no other day will change it."""
+    """D-18: and it is named as the reason, because it never fits."""
     budget = CanaryBudget("1 KiB per day", day_bytes=1024)
     assert (
         NOTHING_CLEANED.refusal(budget, key_of(0), 1025)
@@ -159,7 +159,7 @@ def test_a_log_larger_than_the_budget_is_never_cleaned() -> None:
     ],
 )
 def test_a_state_that_cannot_be_read_holds(root: Path, data: bytes) -> None:
-    """D-20: how much was cleaned since the last verification is unknown then."""
+    """D-20: the number of unverified cleanings is unknown then."""
     root.mkdir(exist_ok=True)
     (root / DOCUMENT.name).write_bytes(data)
     hold = load_canary(root, NOW).hold
@@ -343,7 +343,7 @@ def test_nothing_is_cleaned_if_the_count_cannot_be_stored(root: Path) -> None:
 
 @pytest.mark.parametrize("number", [0, 7])
 def test_a_deleted_topic_does_not_hold(root: Path, number: int) -> None:
-    """D-19: there is nothing left to verify, or another topic of that name."""
+    """D-19: there is nothing left to verify, also if another topic has that name."""
     log = replace(log_of(number, 1), log_dir=str(root), topic_id="another")
     assert not DOCUMENT.try_write(root.parent / "state", replace(NOTHING_CLEANED, unverified=(log,)))
     with broker(root, 1):

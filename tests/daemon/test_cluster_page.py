@@ -1,4 +1,4 @@
-"""``/cluster`` of a running daemon: itself beside the daemons of the other brokers (OP-25)."""
+"""``/cluster`` of a running daemon: itself and the daemons of the other brokers (OP-25)."""
 
 from __future__ import annotations
 

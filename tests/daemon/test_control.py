@@ -315,7 +315,7 @@ def test_a_lock_on_its_directory_does_not_hold_up_the_start(tmp_path: Path) -> N
         os.close(holder)
     assert str(tmp_path) in str(caught.value)
     assert "lslocks" in str(caught.value)
-    assert caught.value.exit_code == 4, "it may pass: its unit is started again"
+    assert caught.value.exit_code == 4, "it may pass: systemd starts the unit again"
     assert not (tmp_path / "control.sock").exists()
 
 
@@ -335,7 +335,7 @@ def test_a_lock_that_is_released_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_hostile_clients_do_not_disturb(root: Path) -> None:
-    """Rubbish, an endless line, many connections, a client that never reads: answered, or hung up on."""
+    """Rubbish, an endless line, many connections, a client that never reads: answered, or disconnected."""
     with broker(root):
         path = root.parent / "control.sock"
         control = control_requests(root)

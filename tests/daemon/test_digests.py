@@ -71,7 +71,7 @@ def test_a_partition_is_digested_when_it_has_a_new_grid_offset() -> None:
 
 
 def test_partitions_that_are_not_digested() -> None:
-    """U-90: no grid offset, one replica, left alone, or turned off."""
+    """U-90: no grid offset, one replica, not cleaned, or turned off."""
     assert not is_due(registry_of(digest_range=(0, 0)))
     assert not is_due(registry_of(digest_range=(5, 4)))
     for brokers, due in (({1}, False), ({1, 2}, True)):
@@ -91,7 +91,7 @@ def test_partitions_that_are_not_digested() -> None:
 
 
 def test_the_newest_digests_are_remembered() -> None:
-    """U-90: a few, by today's rules, of the log as it is."""
+    """U-90: a few, by today's settings, of the current log."""
     registry = registry_of()
     digest(registry, *range(1000, 1006))
     digest(registry, *range(1004, 1012), text="11")
@@ -145,7 +145,7 @@ def test_a_difference_is_a_warning_and_a_metric() -> None:
 
 
 def test_many_differences_are_counted() -> None:
-    """U-90: and the first ones named."""
+    """U-90: and the first ones listed."""
     registry, text = registry_of(), "22" * 16
     names = [TopicPartition("orders", number) for number in range(SHOWN + 5)]
     scans = [partition_scan(name=name, digest_range=(900, 1100)) for name in names]

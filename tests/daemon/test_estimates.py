@@ -63,7 +63,7 @@ def reclaimable_of(view: PartitionView) -> tuple[int | None, int | None, int | N
 
 
 def test_an_estimate_is_shown_with_its_error() -> None:
-    """U-41: before it there is a guess, which tables do not show as a number."""
+    """U-41: before it there is only a guess, which tables do not show as a number."""
     registry = _registry()
     view = partition_view(registry, entry_of(registry))
     assert reclaimable_of(view) == (100, 0, 300, "guess")
@@ -123,7 +123,7 @@ def test_an_estimate_does_not_replace_an_observation() -> None:
     assert entry_of(registry).saving == SAVING
     registry = registry_with(work="observe")
     registry.estimated(KEY, None, ESTIMATED, NOW)
-    assert [each.trigger for each in registry.candidates(NOW)] == ["ratio"], "to be observed all the same"
+    assert [each.trigger for each in registry.candidates(NOW)] == ["ratio"], "to be observed nevertheless"
     registry.estimated(KEY, None, replace(ESTIMATED, estimate=Reclaimable(50, 50, 50, "exact")), NOW)
     assert registry.candidates(NOW) == []
 

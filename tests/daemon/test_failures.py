@@ -108,7 +108,7 @@ def test_each_failure_is_reported_and_recovered_from(broker: Broker, tmp_path: P
 @pytest.mark.kafka
 @pytest.mark.broker
 def test_a_damaged_segment_that_the_broker_deletes(broker: Broker, tmp_path: Path) -> None:
-    """OP-10: nothing is wrong any more, and nothing may be left to clean: it is over, long before the next try."""
+    """OP-10: the fault is gone, and nothing may be left to clean: the failure ends, long before the next try."""
     waits = ("cleanerd.retry.backoff.ms=1h", "cleanerd.retry.backoff.max.ms=1h")
     site = site_of(broker, tmp_path, "deleted", *waits, **{"cleanup.policy": "compact,delete"})
     with site.daemon as daemon:
@@ -241,7 +241,7 @@ def test_the_page_shows_each() -> None:
 
 
 def tombstones_due_ms(site: Site, name: str) -> int:
-    """Write values, delete some, roll, and let it be cleaned: when the daemon will drop the tombstones."""
+    """Write values, delete some, roll, and let it be cleaned; returns when the daemon will remove the tombstones."""
     site.write(name)
     site.write(name, count=50, value=False)
     site.write(name, keys=1)

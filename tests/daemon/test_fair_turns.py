@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cleanerd.daemon.view import DaemonView
 
 KEYS = 120_000
-"""Two and a half times what the daemon's smallest map takes."""
+"""Two and a half times the keys that the daemon's smallest map holds."""
 
 DAY_MS = 86_400_000
 

@@ -48,7 +48,7 @@ def heaps(**environ: str) -> tuple[bool, int]:
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: it is about that library's heaps")
 def test_threads_share_two_heaps() -> None:
-    """Twelve threads would have twelve, where there are cores enough."""
+    """Twelve threads would have twelve, with enough cores."""
     assert heaps() == (True, HEAPS)
 
 

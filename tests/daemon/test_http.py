@@ -129,7 +129,7 @@ def test_explain_reports_errors(error: Exception, status: int) -> None:
 
 
 def test_explain_that_hangs_is_called_once_and_answered_504() -> None:
-    """Ten impatient clients are one question, and no other answer waits for it."""
+    """Ten impatient clients make one query, and no other answer waits for it."""
     requests: list[str] = []
 
     async def explain(name: str) -> dict[str, Any]:
@@ -298,10 +298,10 @@ def own(tmp_path: Path) -> Callable[[], frozenset[str]]:
         ((), "10.42.0.7:10280", 200), ((), "203.0.113.9", 200), ((), "[2001:db8::1]:10280", 200), ((), "[::1]", 200),
         ((), "[fe80::1%25eth0]:10280", 200), ((), "localhost:10280", 200), ((), "x.localhost", 200),
         (("a.example",), "10.42.0.7:10280", 200), (("a.example",), "localhost", 200),
-        # The host's own names, as long as none are set.
+        # The host's own names, as long as none are configured.
         ((), "broker-7:10280", 200), ((), "BROKER-7.Kafka.svc.", 200), ((), "other", 421),
         (("a.example",), "broker-7", 421),
-        # Names that are set: whole ones.
+        # Configured names: only whole ones match.
         (("a.example",), "A.Example.:10280", 200), (("a.example",), "b.a.example", 421),
         (("a.example",), "a.example.evil.example", 421), (("a.example",), "xa.example", 421),
         # Everything else, and values that are not host names.

@@ -1,4 +1,4 @@
-"""cleanerd.daemon.http.server: no disk, no hanging client and no bug holds it up, and nothing is left behind."""
+"""cleanerd.daemon.http.server: no disk, no hanging client and no bug blocks it, and no resource is left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_no_answer_but_explain_opens_a_file(served: Served, monkeypatch: pytest.
     for module, name in (
         (builtins, "open"), (io, "open"), (os, "open"), (os, "stat"), (os, "lstat"), (os, "scandir"), (os, "listdir"),
     ):  # fmt: skip
-        monkeypatch.setattr(module, name, fail)  # whatever way to a disk there is, in any module
+        monkeypatch.setattr(module, name, fail)  # every function that accesses a disk, in any module
     paths = ("/metrics", "/status", "/healthz", "/readyz", "/", "/page/app.js", "/partition/x-0",
              f"/status/{served.stage.shown.partitions[0].name}")  # fmt: skip
     answers = [served.get(path).status for path in paths]

@@ -53,7 +53,7 @@ def test_a_cleaning_of_the_daemon_can_be_undone(root: Path, kept: Path) -> None:
 
 @pytest.mark.parametrize("off_ms", [-86_400_000, 86_400_000, 0])
 def test_a_clock_in_doubt(root: Path, kept: Path, off_ms: int) -> None:
-    """U-42: kept by a clock that is a day behind, it would be too old as soon as that is set right."""
+    """U-42: with a clock that is a day behind, they would be too old as soon as it is set right."""
     known = wall_ms()
     clock = Clock(lambda: known + off_ms, lambda: 0, last=LastTime("", 0, known))
     settings = load_settings(assignments=[f"cleanerd.keep.replaced.dir={kept}"])
@@ -119,7 +119,7 @@ def _made(root: Path) -> list[Path]:
 
 
 def test_kept_segments_that_are_too_old_are_removed(root: Path, kept: Path) -> None:
-    """Without any cleaning: there is nothing dirty any more."""
+    """Without any cleaning: nothing is dirty any more."""
     with broker(root):
         settings = assignments(root, cleanerd_keep_replaced_dir=str(kept))
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
-    """OP-1: found, cleaned through the agent, remembered, counted."""
+    """OP-1: found, cleaned through the agent, stored, counted."""
     with broker(root, 3) as agent:
         before = content(root)
 
@@ -108,7 +108,7 @@ def test_a_quarantine_ends_when_its_segment_is_replaced(root: Path) -> None:
 
 @pytest.mark.slow
 def test_failures_back_off(root: Path) -> None:
-    """Each wait twice as long as the one before, up to the longest."""
+    """Each wait twice as long as the one before, up to a maximum."""
     failures: list[tuple[int, int]] = []
     ended_ms: list[int] = []
 

@@ -139,7 +139,7 @@ def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path
 def test_unknown_replicas_are_a_warning(
     root: Path, replicated: str, records: tuple[bytes, ...] | None, says: str
 ) -> None:
-    """U-70: where tombstones wait as nothing shows the replicas, ``status`` and the page say that, with the cure."""
+    """U-70: if tombstones wait because the replicas are unknown, ``status`` and the page show it, with the solution."""
     with broker(root, 1):
         if records is not None:
             log_of(root / "__cluster_metadata-0", (0, (topic("orders", ID1), *records)))
@@ -213,7 +213,7 @@ def test_a_partition_holds_no_reference_to_others(root: Path, running: str) -> N
 
 @pytest.mark.long
 def test_an_agent_that_hangs_is_waited_for_once_per_scan(root: Path) -> None:
-    """2,000 partitions, each with its own time limit, would hold up all other directories for hours."""
+    """2,000 partitions, each with its own time limit, would delay all other directories for hours."""
     with broker(root, 60) as agent:
         agent.fail("log", *[wait(3.0)] * 120)
         found = LogDirScanner(root, limits=DaemonLimits(agent_seconds=0.5)).scan(scan_context(root))

@@ -1,4 +1,4 @@
-"""A daemon with 32 threads beside a real broker with 24 log directories (A-37)."""
+"""A daemon with 32 threads and a real broker with 24 log directories (A-37)."""
 
 from __future__ import annotations
 

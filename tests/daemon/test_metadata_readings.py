@@ -111,7 +111,7 @@ def test_the_same_files_are_used_without_a_broker(directory: Path) -> None:
 
     assert topics(None) == topics(None) == {"a"}
     assert topics(5000) == {"a"}
-    assert reads.count == 2, "beside a broker or not: never the one for the other"
+    assert reads.count == 2, "with a broker or without: never the one for the other"
     append(directory, metadata_batch(1, topic("b", ID2), timestamp=9999))
     assert topics(5000) == {"a"}
     assert reads.count == 2
@@ -170,13 +170,13 @@ def test_each_log_directory_learns_of_a_change(directory: Path, tmp_path: Path) 
         caches[0] = FactsCache(readings, share=0)
         assert seen(early, 0, running=running) == value - 1
         append(directory, metadata_batch(value, config(2, "a", "delete.retention.ms", str(value))))
-        seen(early, 1, running=running)  # may be of the reading from before the change
+        seen(early, 1, running=running)  # may be from the reading before the change
         assert seen(ScanContext(settings, roots, store), 1, running=running) == value
     assert reads.count <= 8
 
 
 class Failing:
-    """Reading fails once, as of a disk that gives an error, or a process that has too many files open."""
+    """Reading fails once, because of a disk error or too many open files."""
 
     def __init__(self) -> None:
         self.fails = False

@@ -77,7 +77,7 @@ def test_which_topics_are_left_to_kafka() -> None:
     assert why_excluded("orders", ("*",), ()) == ""
     assert "include" in why_excluded("orders", ("pay*",), ())
     assert "exclude" in why_excluded("orders", ("*",), ("ord*",))
-    assert why_excluded("__consumer_offsets", ("*", "__*"), ()) != "", "a glob does not mean an internal topic"
+    assert why_excluded("__consumer_offsets", ("*", "__*"), ()) != "", "a glob does not match an internal topic"
     assert why_excluded("__consumer_offsets", ("__consumer_offsets",), ()) == ""
 
 
@@ -303,7 +303,7 @@ def test_a_log_that_changes_while_it_is_staged_is_not_a_failure(root: Path, monk
         (root / "new").rename(segment)
         validate(files, *arguments, **more)
 
-    # The log has to change after it was staged and before the plan is validated.
+    # The log has to change after it was staged and before the staged cleaning is validated.
     monkeypatch.setattr(deferred_swap, "validate_plan", changed)
 
     async def story(service: Service) -> None:

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 
 def read_only_state(root: Path) -> StateStore:
-    """The state directory of ``root``: it remembers by which rules the topic is cleaned, and nothing more."""
+    """The state directory of ``root``: it has the compaction settings of the topic, and is read-only."""
 
     class ReadOnly(StateStore):
         def in_place(self, *_args: Any) -> None:
             raise OSError(errno.EROFS, "Read-only file system")
 
         def recheck(self) -> None:
-            """Each scan checks whether the disk can be written again, and this disk would be."""
+            """Each scan checks whether the disk is writable again, and this disk would be."""
 
     log_dir = read_log_dir(root)
     log = read_partition(log_dir, log_dir.partitions[0])

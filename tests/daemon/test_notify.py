@@ -1,4 +1,4 @@
-"""The service manager's end of the line, when it does not read."""
+"""The service manager's socket, when it is not read."""
 
 from __future__ import annotations
 

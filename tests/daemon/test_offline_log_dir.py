@@ -34,7 +34,7 @@ SOON = {
 
 @pytest.fixture
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Two log directories, and the metadata elsewhere: without them a broker ends."""
+    """Two log directories, and the metadata in a third place: a broker ends without them."""
     for start in brokers("4.3"):
         work = tmp_path_factory.mktemp("given-up")
         own = {**SOON, "metadata.log.dir": str(work / "metadata")}

@@ -86,7 +86,7 @@ def test_a_damaged_journal_is_replaced(tmp_path: Path, text: str) -> None:
 
 
 def test_a_journal_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    """The operation is done all the same, and the daemon's log has it."""
+    """The operation is done nevertheless, and the daemon's log has it."""
     (tmp_path / "state").write_text("a file, not a directory")
     unwritten = Operations(tmp_path / "state").save(Operation(1, "pause", (), 0, 7))
     assert "operations.json: cannot be written" in unwritten

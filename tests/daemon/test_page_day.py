@@ -26,8 +26,8 @@ def test_it_shows_its_host(page: Page, busy_daemon: Served) -> None:
         assert all(word in reported for word in ("node 3", "Kafka 4.3.1", "cleanerd 0.1.0")), reported
 
 
-def test_the_last_day_is_four_pictures(page: Page, busy_daemon: Served) -> None:
-    """Drawn from the numbers of /status: a bar for each point that has something, a gap where the daemon was down."""
+def test_the_last_day_has_four_charts(page: Page, busy_daemon: Served) -> None:
+    """Drawn from the numbers of /status: a bar for each point with a value, a gap where the daemon was stopped."""
     day = trend()
     page.open(f"{busy_daemon.url}/")
     page.wait("document.querySelectorAll('#trend svg').length === 4")

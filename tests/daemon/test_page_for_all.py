@@ -76,7 +76,7 @@ def test_screen_readers_get_names_and_roles(page: Page, busy_daemon: Served) -> 
 @pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_can_be_read(page: Page, busy_daemon: Served, dark: bool) -> None:
-    """WCAG AA: 4.5 to 1 for every text in sight, in both themes."""
+    """WCAG AA: 4.5 to 1 for every visible text, in both themes."""
     page.set_window(dark=dark)
     for path in ("/", "/history", "/quarantine", "/log-dirs", "/partition/payments.v2-0"):
         page.open(f"{busy_daemon.url}{path}")

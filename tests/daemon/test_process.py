@@ -348,6 +348,6 @@ def test_the_screen_of_top() -> None:
     lines = console.export_text().splitlines()
     rows = [line for line in lines if "nothing to" in line]
     assert sum(row.startswith("orders-0") for row in rows) == 30
-    assert len(rows) <= 30 * REASON_LINES, "a long reason leaves room for the other partitions"
+    assert len(rows) <= 30 * REASON_LINES, "a long reason leaves space for the other partitions"
     assert sum(line.rstrip().endswith("...") for line in lines) == 30
     assert all(len(line) <= 80 for line in lines)

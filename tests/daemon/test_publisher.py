@@ -1,4 +1,4 @@
-"""cleanerd.daemon.status.publisher: of many changes one view is made, for a four-hundredth of the time at the most."""
+"""cleanerd.daemon.status.publisher: many changes make one snapshot, in at most a four-hundredth of the time."""
 
 from __future__ import annotations
 

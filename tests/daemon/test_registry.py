@@ -161,7 +161,7 @@ def test_nothing_is_reclaimable_after_another_process_cleaned() -> None:
     registry.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
     view = partition_view(registry, entry_of(registry))
     assert (view.reclaimable_bytes, view.reclaimable_exact) == (0, False)
-    # Tombstones go from a log that stays clean up to the same offset.
+    # Tombstones are removed from a log that stays clean up to the same offset.
     idle = replace(SAVING, clean_offset=20, clean_bytes=240, dirty_bytes=0)
     done(registry, kind="observe", saving=idle)
     assert partition_view(registry, entry_of(registry)).reclaimable_exact
@@ -250,7 +250,7 @@ def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     assert [(each.name, kind) for each, kind in registry.spare_work(NOW)] == [(NAME, "horizons")]
     done(registry, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
     registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
-    assert not list(registry.spare_work(NOW)), "also when that could not be written down"
+    assert not list(registry.spare_work(NOW)), "also when that could not be stored"
     assert triggers(registry, NOW + 7) == ["tombstone_removal"]
 
 

@@ -81,7 +81,7 @@ def test_a_reload_stops_a_cleaning(root: Path, change: str) -> None:
             swaps = len(agent.requested("swap"))
             daemon.ask("reload")
             daemon.until("it ended", lambda view: all(each["started_ms"] != began for each in view["running"]))
-            assert len(agent.requested("swap")) <= swaps + 1, "no group more than the one that was being swapped"
+            assert len(agent.requested("swap")) <= swaps + 1, "no group after the one that was being swapped"
             assert not daemon.ask("status")["totals"]["cleans"]
             assert daemon.end(signal.SIGTERM) == 143
         assert newest(root, "orders-0") == before

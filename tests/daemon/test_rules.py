@@ -39,13 +39,13 @@ def remember(root: Path, name: str, fingerprint: str) -> None:
 
 
 def delegate(root: Path, topic: str) -> None:
-    """As ``cleanerd delegate`` remembers it."""
+    """As ``cleanerd delegate`` stores it."""
     entry = {"cluster_id": CLUSTER_ID, "topic": topic, "topic_id": "", "delegated_ms": 1, "changes": {}}
     document = {"format": 1, "delegations": [entry]}
     (root.parent / "state" / "delegations.json").write_text(json.dumps(document))
 
 
-def test_an_unnamed_change_of_rules_is_refused(root: Path) -> None:
+def test_an_unconfirmed_change_of_settings_is_refused(root: Path) -> None:
     """U-6: the topic is refused, with the reason, and stays as it is; the others are cleaned."""
     with broker(root, {"orders-0": two_groups(), "stock-0": two_groups(), "good-0": two_groups()}):
         remember(root, "orders-0", BY_HEADER)

@@ -50,7 +50,7 @@ def test_candidates_are_ordered_by_bytes_reclaimed_per_byte_moved() -> None:
 
 
 def test_waiting_outweighs_any_saving_in_the_end() -> None:
-    """Ageing: the poorest of all has its turn after an hour."""
+    """Ageing: even the least useful has its turn after an hour."""
     poor = candidate(1, reclaimable_bytes=0, moved_bytes=10**9)
     rich = candidate(2, reclaimable_bytes=100, moved_bytes=100)
     assert first(replace(poor, waiting_ms=AGEING_MS // 2), rich) == 2

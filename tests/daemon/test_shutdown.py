@@ -55,7 +55,7 @@ def test_nothing_is_started_after_a_part_of_the_daemon_died(root: Path, monkeypa
         assert not service.dispatcher.running
         await asyncio.sleep(0.2)
 
-    # The end has to be seen from within.
+    # The end has to be observed inside of the process.
     monkeypatch.setattr(Service, "_wind_up", winding_up)
     with broker(root, 4), pytest.raises(ZeroDivisionError):
         serve(assignments(root), story, run_job=run_slowly, watcher=Broken)

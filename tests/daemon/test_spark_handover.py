@@ -89,7 +89,7 @@ from cleanerd.resolution import checkpoint_pair
 checkpoint_pair.SETTLE_SECONDS = 0.1
 sys.exit(main.run(words[3:]))
 """
-"""The local engine, by the same command line: which it so has to be able to read."""
+"""The local engine, with the same command line, which it has to accept."""
 
 HANGS = """
 import subprocess
@@ -244,7 +244,7 @@ def test_a_lack_of_resources_is_not_a_quarantine(root: Path, monkeypatch: pytest
         if lacks == "the program":
             spark.instead = [str(nowhere)]
         else:
-            # Its directory for temporary files is the process's own, and no parameter of anything.
+            # The directory for temporary files is a setting of the whole process, not a parameter.
             lacking.setattr(tempfile, "tempdir", str(nowhere))
 
         async def story(service: Service) -> None:
@@ -356,7 +356,10 @@ def test_one_driver_at_a_time_and_forced_by_trigger(root: Path) -> None:
 
 @pytest.mark.long
 def test_with_real_spark(root: Path) -> None:
-    """The whole way: the daemon hands over, Spark stages, the broker stops, apply swaps; as the local engine would."""
+    """From end to end: the daemon hands over, Spark stages, the broker stops, apply swaps.
+
+    As the local engine would.
+    """
     pytest.importorskip("pyspark")
     make_log_dir(root, {"orders-0": two_groups()})
     make_log_dir(root.parent / "other", {"orders-0": two_groups()})

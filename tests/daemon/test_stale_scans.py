@@ -1,4 +1,4 @@
-"""Scans and jobs at the same time: a scan from before a job ended begins no other job (`PartitionRegistry.stale`)."""
+"""Scans and jobs at the same time: a scan from before a job ended starts no other job (`PartitionRegistry.stale`)."""
 
 from __future__ import annotations
 

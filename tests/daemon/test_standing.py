@@ -226,8 +226,8 @@ def test_whether_kafkas_cleaner_runs(
         (CleanerState(0, -5, None), True, ""),
     ],
 )
-def test_how_kafkas_cleaner_is(state: CleanerState, runs: bool, noted: str) -> None:
-    """OP-13: a dead thread, a partition that was set aside, and a cleaner that does nothing are each named."""
+def test_the_state_of_kafkas_cleaner(state: CleanerState, runs: bool, noted: str) -> None:
+    """OP-13: a dead thread, a quarantined partition, and a cleaner that does nothing are each reported."""
     facts: Any = SimpleNamespace(server_properties={"log.cleaner.threads": "2"})
     info: Any = SimpleNamespace(ready=True, cleaner=True, kafka_cleaner=state)
     found = kafka_cleaner(facts, info)

@@ -20,7 +20,7 @@ def store(tmp_path: Path) -> StateStore:
 
 
 def trouble(store: StateStore, name: str) -> str:
-    """As when a file cannot be written."""
+    """The warning of a file that cannot be written."""
     text = f"{name}: cannot be written"
     store.warnings.append(text)
     store.standing[store.root / name] = text

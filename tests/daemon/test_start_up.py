@@ -115,7 +115,7 @@ def starts_and_stops(root: Path, times: int) -> None:
                     daemon.until("it answers", bool)
                 time.sleep(dice.uniform(0, 1.2))
                 number = dice.choice((signal.SIGTERM, signal.SIGKILL))
-                # Before its handlers are set a signal ends it as it ends any program.
+                # Before the handlers are set, a signal ends it like any program.
                 assert daemon.end(number) in {143, -signal.SIGTERM, -signal.SIGKILL}, daemon.log.read_text()
             agent.wait_until_left()
             assert {name: newest(root, name) for name in names} == before
@@ -130,12 +130,12 @@ def starts_and_stops(root: Path, times: int) -> None:
 
 @pytest.mark.slow
 def test_four_starts_and_stops(root: Path) -> None:
-    """OP-10 in short."""
+    """OP-10: the short version."""
     starts_and_stops(root, 4)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_fifty_starts_and_stops(root: Path) -> None:
-    """In the middle of everything."""
+    """OP-10: fifty times."""
     starts_and_stops(root, 50)

@@ -77,7 +77,7 @@ def test_a_scan_that_failed_shows_nothing_missing(root: Path) -> None:
     sweeper.after(scan(root, *NAMES), store)
     sweeper.after(replace(scan(root), present=None, error="away"), store)
     sweeper.after(scan(root), store)
-    assert remembered(root) == 3, "their directories are there"
+    assert remembered(root) == 3, "their directories exist"
     root.rename(root.with_name("away"))
     sweeper.after(scan(root), store)
     assert remembered(root) == 3
@@ -152,7 +152,7 @@ def test_a_disk_that_is_unavailable_may_have_it(root: Path) -> None:
         seen = scan(root, *NAMES[1:], log_dirs=(root,))
         StateSweeper(0.0).after(seen, store, log_dirs=(root, other))
         assert remembered(root) == 3
-        other.mkdir(exist_ok=True)  # the place where it is to be mounted
+        other.mkdir(exist_ok=True)  # the place of the missing mount
     other.rmdir()
     (root.parent / "away").rename(other)
     shutil.rmtree(other / "orders-0")

@@ -1,4 +1,4 @@
-"""Idle partitions: tombstones past their horizon go although nothing new is written, which Kafka never does."""
+"""Idle partitions: expired tombstones are removed although nothing new is written, which Kafka never does."""
 
 from __future__ import annotations
 

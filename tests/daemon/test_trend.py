@@ -108,7 +108,7 @@ def test_writing_does_not_block_the_event_loop(tmp_path: Path) -> None:
 
 
 def test_partitions_are_not_summed_at_every_view(tmp_path: Path) -> None:
-    """Thousands of partitions, a view a second: a sum every ten seconds, and one for each new point."""
+    """Thousands of partitions, a view per second: a sum every ten seconds, and one for each new point."""
     day = Day(tmp_path)
     for second in range(60):
         day.at(second / 60)

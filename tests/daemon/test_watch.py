@@ -1,4 +1,4 @@
-"""cleanerd.daemon.discovery.watch against the file system's own events."""
+"""cleanerd.daemon.discovery.watch with the file system's own events."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_a_limit_that_was_raised(root: Path) -> None:
 
 
 def test_too_many_instances(root: Path) -> None:
-    """fs.inotify.max_user_instances: the same."""
+    """fs.inotify.max_user_instances: the daemon continues, and reports what to raise."""
     tries = [0]
 
     def few() -> INotify:

@@ -66,7 +66,7 @@ def _picture(page: Page, url: str, path: Path, address: str) -> Path:
 
 
 def main(arguments: list[str]) -> None:
-    """Take them into the directory that is named."""
+    """Write them into the given directory."""
     for path in take(Path(arguments[0]), find_kafka(None)):
         sys.stdout.write(f"{path}\n")
 

@@ -1,4 +1,4 @@
-"""The archive of a broker's classes is used by the JVM and the jars that it was made of, and by no others."""
+"""The archive of a broker's classes is used by the JVM and the jars of its creation, and by no others."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _raced(*entries: tuple[bytes, int | None, bytes | None]) -> RaceResult:
 def test_the_model_keeps_the_highest_version(
     entries: list[tuple[bytes, int | None, bytes | None]], winner: int
 ) -> None:
-    """R280-4..R280-6: version first, none is below all, equal ones leave it to the offset."""
+    """R280-4..R280-6: the version first, a missing one is below all, equal ones are decided by the offset."""
     raced = _raced(*entries)
     assert raced.winners() == {b"k": winner}
     assert raced.expected() == {b"k": entries[winner][2]}

@@ -1,4 +1,4 @@
-"""``cleanerd demo`` from end to end, and how it ends when it cannot begin or is interrupted."""
+"""``cleanerd demo`` from end to end, and its end when it cannot start or is interrupted."""
 
 from __future__ import annotations
 

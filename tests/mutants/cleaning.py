@@ -499,7 +499,7 @@ CLEANING = (
         "cleanerd/cleaner/disorder.py",
         "            held[row] |= _bits(numbers[has_value[place]], self._segments[row].records)\n",
         "            held[row] |= _bits(numbers[:0], self._segments[row].records)\n",
-        ("tests/cleaner/test_disorder.py::test_a_tombstone_stays_beside_the_value_that_it_cannot_remove",),
+        ("tests/cleaner/test_disorder.py::test_a_tombstone_stays_with_the_value_that_it_cannot_remove",),
     ),
     Mutant(
         "equal-offsets-in-a-wrapper-are-in-order",

@@ -171,7 +171,7 @@ DAEMON = (
         "cleanerd/resolution/kafka_cleaner.py",
         "    if state.uncleanable:\n",
         "    if not state.uncleanable_names and state.uncleanable:\n",
-        ("tests/daemon/test_standing.py::test_how_kafkas_cleaner_is",),
+        ("tests/daemon/test_standing.py::test_the_state_of_kafkas_cleaner",),
     ),
     Mutant(
         "another-producers-transaction-is-named",

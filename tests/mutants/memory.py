@@ -160,7 +160,7 @@ MEMORY = (
         KEY_FILE_MODULE,
         "if kind in IN_MEMORY:",
         "if kind == place:",
-        (f"{KEY_FILE}::test_a_directory_that_will_not_do",),
+        (f"{KEY_FILE}::test_an_unsuitable_directory",),
     ),
     Mutant(
         "keys-fill-the-disk",

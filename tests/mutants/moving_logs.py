@@ -177,7 +177,7 @@ MOVING_LOGS = (
         "if name in incoming_replicas(path)), None)",
         "if name not in self.log_dirs and not path.name), None)",
         (
-            "tests/cli/test_replica_moves.py::test_a_replica_that_is_being_moved_is_left_alone",
+            "tests/cli/test_replica_moves.py::test_a_replica_that_is_being_moved_is_skipped",
             "tests/cli/test_replica_moves.py::test_a_staged_cleaning_waits",
             "tests/cli/test_replica_moves.py::test_the_daemon",
         ),

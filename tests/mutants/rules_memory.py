@@ -14,7 +14,7 @@ RULES_MEMORY = (
         (
             "tests/cleaner/test_rules_change.py::test_an_unconfirmed_change_of_settings_is_refused",
             "tests/cli/test_forgotten_config.py::test_clean_without_its_settings_is_refused",
-            "tests/daemon/test_rules.py::test_an_unnamed_change_of_rules_is_refused",
+            "tests/daemon/test_rules.py::test_an_unconfirmed_change_of_settings_is_refused",
         ),
     ),
     Mutant(

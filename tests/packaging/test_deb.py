@@ -80,7 +80,7 @@ class Root:
         """Run dpkg; returns its output on both streams."""
         database = self.path / "var/lib/dpkg"
         options = [f"--instdir={self.path}", f"--admindir={database}", "--force-script-chrootless", "--log=/dev/null"]
-        # It gives files to their owners.
+        # dpkg sets the owners of files.
         program = ["dpkg"] if os.geteuid() == 0 else ["fakeroot", "dpkg"]
         done = subprocess.run([*program, *options, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -100,7 +100,7 @@ class Root:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``make deb`` into a directory of its own."""
+    """The result of ``make deb`` in a directory of its own."""
     out_dir = tmp_path_factory.mktemp("deb")
     for program, *words in (("tools/wheel.py", out_dir), ("tools/deb.py", out_dir, out_dir)):
         subprocess.run([sys.executable, program, *words], cwd=REPOSITORY, check=True, capture_output=True)
@@ -129,7 +129,7 @@ def test_installed_used_removed_purged(package: Path, system: Root, tmp_path: Pa
     assert stat.S_IMODE((system.path / "var/lib/cleanerd").stat().st_mode) == 0o750
     for name in ("usr/lib/systemd/system/cleanerd.service", "opt/cleanerd/agent/cleanerd-agent.jar"):
         assert (system.path / name).is_file(), name
-    assert not list(system.path.glob("*/systemd/system/kafka.service.d")), "the broker's unit is its operator's"
+    assert not list(system.path.glob("*/systemd/system/kafka.service.d")), "the broker's unit belongs to its operator"
     for shell, path in tool.COMPLETION.items():
         assert "_CLEANERD_COMPLETE" in (system.path / path).read_text(), shell
     assert system.run("--version").stdout.split()[2] == __version__

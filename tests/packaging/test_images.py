@@ -145,7 +145,7 @@ def _compose() -> dict[str, Any]:
 
 
 def test_compose_fits_together() -> None:
-    """Volumes, mounted files, images, dependencies: nothing is named that is not there."""
+    """Volumes, mounted files, images, dependencies: every name exists."""
     compose = _compose()
     services = compose["services"]
     assert services.keys() == {"agent", "kafka", "cleanerd", "prometheus", "grafana"}

@@ -15,7 +15,7 @@ from cleanerd.config.load import load_settings
 
 EXAMPLES = Path(__file__).parents[2] / "config" / "kubernetes"
 RELEASES = ("1.29", "1.37")
-"""The first with side-cars, and the newest that the schemas are there for."""
+"""The first with side-cars, and the newest that has schemas."""
 IMAGES = {f"cleanerd:{__version__}", "apache/kafka:4.3.1"}
 
 
@@ -48,7 +48,7 @@ def test_the_schemas_of_kubernetes(release: str) -> None:
 
 
 def test_the_schemas_notice() -> None:
-    """They are in the package, and strict."""
+    """The schemas are in the package, and strict."""
     assert importlib.resources.files(kubernetes_validate).is_dir()
     document = _sets()[0]
     document["spec"]["template"]["spec"]["containers"][0]["imagePullPolitics"] = "Always"

@@ -35,7 +35,7 @@ def _ids_by_file() -> dict[str, frozenset[str]]:
 
 
 def _rows() -> list[tuple[str, str]]:
-    """(id, the rest of the row) of every row of the book."""
+    """(id, the rest of the row) of every row of the page."""
     return [(found[1], found[2]) for line in BOOK.read_text().split("\n") if (found := ROW.match(line))]
 
 
@@ -63,7 +63,7 @@ def test_a_test_names_every_rule() -> None:
 
 
 def _between(family: str, first: str, last: str) -> set[str]:
-    """``C-05..C-07`` and ``A-23.2 .. A-23.7``: all in between, with and without a leading nought."""
+    """``C-05..C-07`` and ``A-23.2 .. A-23.7``: all ids in between, with and without a leading zero."""
     head, _, below = first.rpartition(".")
     begin, end = int(below), int(last.rpartition(".")[2])
     numbers = {text for number in range(begin, end + 1) for text in (f"{number}", f"{number:02d}")}
@@ -96,7 +96,7 @@ def test_a_rule_has_the_module_that_implements_it() -> None:
 
 
 def test_every_file_and_name_in_the_architecture_exists() -> None:
-    """Every `file.py: name` of ARCHITECTURE.md and docs/where.md: the file is there, and the name is in it."""
+    """Every `file.py: name` of ARCHITECTURE.md and docs/where.md: the file exists, and has the name."""
     missing = []
     story, places = (TOP / "ARCHITECTURE.md").read_text(), (TOP / "docs" / "where.md").read_text()
     assert len(story.split("\n")) <= 151, "a story; docs/where.md leads to single modules"

@@ -32,7 +32,7 @@ def _config() -> dict[str, Any]:
 
 
 def _pages(entries: Any) -> list[str]:
-    """The files that a part of the navigation names."""
+    """The files in a part of the navigation."""
     if isinstance(entries, str):
         return [entries]
     values = entries.values() if isinstance(entries, dict) else entries

@@ -1,6 +1,6 @@
-"""The example for Spark on Kubernetes says nothing that Spark, cleanerd or the image does not have.
+"""The example for Spark on Kubernetes uses only what Spark, cleanerd and the image have.
 
-That it runs is tested in ``tests/spark/test_kubernetes.py``.
+``tests/spark/test_kubernetes.py`` tests that it runs.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ def _options_of_spark() -> str:
 
 
 def test_its_options_are_sparks() -> None:
-    """Each is one that this release reads, by its whole name or as the beginning of a family."""
+    """Each is an option of this release, by its whole name or as the prefix of a family."""
     text = _options_of_spark()
     families = ("secretKeyRef.", "driverEnv.")
     for key in _settings():
         known = next((key[: key.index(each) + len(each)] for each in families if each in key), key)
-        prefix, _, last = known.rpartition(".")  # some are put together of these two
+        prefix, _, last = known.rpartition(".")  # some are composed of these two
         assert key.startswith("spark.executorEnv.") or known in text or (prefix in text and f".{last}" in text), key
     assert "spark.kubernetes.no.such.option" not in text
 
@@ -90,7 +90,7 @@ def test_its_command_is_cleanerds() -> None:
 
 
 def test_the_manifests_fit_together() -> None:
-    """Account, template, secret and image are one thing each wherever they are named."""
+    """Account, template, secret and image have the same name everywhere."""
     documents, settings, pod = _documents(), _settings(), _pod()
     account = documents["ServiceAccount"]["metadata"]["name"]
     assert pod["serviceAccountName"] == account

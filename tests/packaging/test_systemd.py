@@ -29,7 +29,7 @@ BROKER_UNIT = "[Unit]\nDescription=a broker\n[Service]\nUser=kafka\nTimeoutStart
 
 
 def _copy(tmp_path: Path) -> Path:
-    """The units with programs and directories that are there, and a broker's unit for the drop-ins."""
+    """The units with existing programs and directories, and a broker's unit for the drop-ins."""
     copy = tmp_path / "units"
     shutil.copytree(SYSTEMD, copy)
     (copy / "kafka.service").write_text(BROKER_UNIT)
@@ -61,7 +61,7 @@ def test_verify_reports_nothing(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cleanerd.service", "kafka.service"])
 def test_verify_reads_the_drop_ins(tmp_path: Path, name: str) -> None:
-    """The test above would notice a mistake in one."""
+    """The test above would find an error in one."""
     copy = _copy(tmp_path)
     (copy / f"{name}.d" / "99-mistake.conf").write_text("[Service]\nExecStartPost=/no/such/program\nNoSuchSetting=1\n")
     assert "NoSuchSetting" in _verify(copy / name)
@@ -227,7 +227,7 @@ def test_cleaning_uses_nothing_that_the_unit_forbids(tmp_path: Path) -> None:
     done = _in_sandbox(sys.executable, "-m", "cleanerd", *command, str(logs))
     assert (done.returncode, done.stderr) == (0, "")
     assert keys(logs / "orders-0") == CLEANED
-    # The unit's UMask is not that of the segments.
+    # The unit's UMask does not apply to the segments.
     assert stat.S_IMODE(segment.stat().st_mode) == 0o640
 
 

@@ -109,7 +109,7 @@ def _assert_complete(wheel: zipfile.ZipFile, version: str) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``make wheel`` into a directory of its own."""
+    """The result of ``make wheel`` in a directory of its own."""
     out_dir = tmp_path_factory.mktemp("dist")
     for command in (["tools/wheel.py", str(out_dir)], ["-m", "maturin", "sdist", "--out", str(out_dir)]):
         subprocess.run([sys.executable, *command], cwd=REPOSITORY, check=True, capture_output=True)

@@ -87,7 +87,7 @@ def test_segment_range(start: int, end: int, rows: list[int]) -> None:
 
 
 def test_segment_range_before_the_first_base() -> None:
-    """The first segment where none contains the start."""
+    """The first segment if none contains the start."""
     assert list(segment_range([10, 20], 3, 20)) == [0]
 
 

@@ -1,4 +1,4 @@
-"""Which neighbours become one segment (U-17 over C-63; D-02, D-03)."""
+"""Which neighbouring segments become one (U-17 over C-63; D-02, D-03)."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def is_small(outcome: DecidedSegment, limits: GroupLimits) -> bool:
 @settings(max_examples=500, deadline=None)
 @given(outcomes=logs(), limits=all_limits())
 def test_properties(outcomes: list[DecidedSegment], limits: GroupLimits) -> None:
-    """U-17, D-02, D-03: whatever the log."""
+    """U-17, D-02, D-03: for any log."""
     found = group(outcomes, limits)
     rows = [row for members in found for row in members]
     assert rows == sorted(set(rows)), "ascending neighbours, each source once"
@@ -307,12 +307,12 @@ def outputs(has_records: list[bool], most: int) -> list[bool]:
 
 
 def longest_recordless(found: list[bool]) -> int:
-    """How many outputs without a record follow each other at most."""
+    """The longest run of outputs without a record."""
     return max(len(each) for each in "".join(" x"[not has] for has in found).split(" "))
 
 
 def test_a_cut_next_to_retained_records() -> None:
-    """U-36: as many sources as are wanted, wherever the next record is not far."""
+    """U-36: as many sources as requested, if the next record is not far."""
     assert len(outputs([row % 25 == 0 for row in range(400)], most=40)) == 10
     assert len(outputs([True] * 400, most=25)) == 16
 
@@ -325,7 +325,7 @@ def test_few_outputs_in_a_row_have_no_record(before: int, most: int) -> None:
         found = outputs([True] * before + [False] * recordless + [True] * 30, most)
         assert longest_recordless(found) <= MOST_RECORDLESS + 1 < 10, f"{recordless}; the edge of a group adds one"
         if recordless <= 8 * most:
-            assert len(found) >= (before + recordless) // most, "U-36: none is larger than need be"
+            assert len(found) >= (before + recordless) // most, "U-36: none is larger than necessary"
 
 
 def test_runs_with_a_record_between() -> None:

@@ -1,4 +1,4 @@
-"""U-44: which producers' data the index and the markers in the log call different things."""
+"""U-44: producers for whose data the index and the markers of the log disagree."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def edges(events: Sequence[Event]) -> MarkerEdges:
 
 
 def by_hand(log: Sequence[Event]) -> tuple[set[int], set[int]]:
-    """Producers that disagree, and those with data that no marker follows: event by event."""
+    """Producers that disagree, and those with data without a later marker: event by event."""
     wrong, left = set(), set()
     for at, (producer, kind) in enumerate(log):
         if kind in (COMMITTED_DATA, ABORTED_DATA):

@@ -1,4 +1,4 @@
-"""The batches that producers' last sequences and epochs hang on (C-39.1, R192-1)."""
+"""The batches that contain producers' last sequences and epochs (C-39.1, R192-1)."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ MARKED = encode_marker(3, commit=True, producer_id=7, producer_epoch=2)
     ],
 )  # fmt: skip
 def test_markers(log: bytes, wanted: list[int], markers: list[tuple[int, int]], expected: bool) -> None:
-    """C-39.1 (transaction version 2): of a producer that only markers are known of, its epoch's stay."""
+    """C-39.1 (transaction version 2): of a producer of which only markers are known, those of its epoch stay."""
     assert ask(log, wanted, markers) == [expected]
 
 

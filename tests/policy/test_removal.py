@@ -44,7 +44,7 @@ CLEANED = NOW + BY_DAEMON
 
 
 def missing_bounds(steps: tuple[Step, ...]) -> list[str]:
-    """The settings named by the steps that need not happen."""
+    """The settings named by the steps that may never happen."""
     return [step.setting for step in steps if step.wait_ms is None]
 
 

@@ -207,8 +207,8 @@ def test_guarded(batch: str, flags: int, guarded: str, keep: str, counts: tuple[
     assert (found.expired_tombstones, found.waiting) == counts
 
 
-def test_expired_winners() -> None:
-    """U-1: the same that ``retain`` lets go when nothing is guarded, whatever is."""
+def test_expired_retained_records() -> None:
+    """U-1: the same tombstones that ``retain`` removes without a guard, for any input."""
     batches = ["tsvk", "tn", "t", "tt", "tt"]
     flags = [GONE, GONE, BATCH_HAS_HORIZON, GONE | BATCH_ABORTED, GONE]
     text = "".join(batches)
@@ -255,7 +255,7 @@ def test_end_of_group(actions: list[int], expected: int) -> None:
     ],
 )
 def test_closing(records: int, max_timestamp_ms: int, at_bound: bool, beside: int, alone: int) -> None:
-    """U-13: a closing batch says nothing of its segment's time beside others, and draws no search by time alone.
+    """U-13: next to others, a closing batch does not set its segment's time, and no search by time alone finds it.
 
     Kafka's own at the bound keeps its time.
     """

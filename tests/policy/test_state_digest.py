@@ -54,7 +54,7 @@ def test_the_shorter_range_of_a_log_has_its_coarsest_offset_in_the_longer_one(lo
 
 @given(st.integers(0, 2**40), st.integers(0, 2**40))
 def test_a_start_leaves_out_a_quarter_at_most(start: int, length: int) -> None:
-    """U-90: and nothing where the log begins at 0."""
+    """U-90: and nothing if the log begins at 0."""
     begin = grid_start(start, start + length)
     assert start <= begin <= start + length // 4
     assert begin == 0 or start > 0

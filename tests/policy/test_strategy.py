@@ -26,7 +26,7 @@ def test_registry() -> None:
 
 
 def test_offset() -> None:
-    """R280-3: nothing but the offset ranks."""
+    """R280-3: only the offset ranks."""
     version, present = STRATEGIES["offset"].versions(decoded(Record(timestamp=5), Record(timestamp=1)))
     assert (version.tolist(), present.tolist()) == ([0, 0], [False, False])
 
@@ -47,7 +47,7 @@ def test_timestamp(fields: dict[str, int], times: list[int]) -> None:
 
 
 def test_header() -> None:
-    """R280-5, R280-6: absent and malformed are one and the same, -1 is neither."""
+    """R280-5, R280-6: absent and malformed are the same, -1 is neither."""
     records = decoded(
         with_version((7).to_bytes(8, "big")),
         with_version(b"\xff" * 8),

@@ -113,7 +113,7 @@ def test_events() -> None:
         encode_marker(11, commit=True, producer_id=1),
     ])  # fmt: skip
     events = events_of(_kernel.scan_headers(np.frombuffer(log, np.uint8), 0), aborted((1, 1, 2)), 100)
-    assert events.batch.tolist() == [101, 102, 104, 107, 108], "leader changes and emptied markers are none"
+    assert events.batch.tolist() == [101, 102, 104, 107, 108], "leader changes and emptied markers are not markers"
     assert events.kind.tolist() == [ABORTED_DATA, ABORT, COMMITTED_DATA, COMMITTED_DATA, COMMIT]
     assert events.offset.tolist() == [1, 2, 6, 10, 11]
     assert events.producer_id.tolist() == [1] * 5
@@ -249,7 +249,7 @@ def as_events(steps: Sequence[Step], transactions: AbortedTransactions) -> Trans
 @settings(max_examples=400, deadline=None)
 @given(histories(), st.data())
 def test_transactions_equal_a_loop(history: tuple[list[Step], list[Entry]], data: st.DataObject) -> None:
-    """C-33, C-37, C-69: whatever the log, and wherever it is cut into segments, as batch by batch."""
+    """C-33, C-37, C-69: for any log, and for any cut into segments, as batch by batch."""
     steps, entries = history
     discard, index = kafka_loop(steps, entries)
     transactions = aborted(*data.draw(st.permutations(entries)))

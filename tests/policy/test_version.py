@@ -51,7 +51,7 @@ def test_long(value: bytes | None, version: int | None) -> None:
         (b"\2", 1),
         (b"\x80\1", 64),
         (b"\xff" * 9 + b"\1", MIN_VERSION),
-        (b"\xff" * 9 + b"\x7f", MIN_VERSION),  # bits above the 64th fall off
+        (b"\xff" * 9 + b"\x7f", MIN_VERSION),  # bits above the 64th are dropped
         (b"\xff" * 10, None),
         (b"\x80" * 10 + b"\0", None),  # eleven bytes
         (b"\x80", None),  # cut
@@ -102,7 +102,7 @@ def test_rank(loser: tuple[bool, int, int], winner: tuple[bool, int, int]) -> No
 
 
 def test_ranks_ascend() -> None:
-    """R280-4..R280-6: any version beats none, then the higher one, then the later record."""
+    """R280-4..R280-6: any version precedes none, then the higher one, then the later record."""
     ascending = [(None, 1), (None, 9), (-(2**63), 3), (-1, 2), (0, 0), (5, 4), (5, 8), (2**63 - 1, 0)]
     ranks = [rank(version, offset) for version, offset in ascending]
     assert ranks == sorted(ranks)
@@ -112,7 +112,7 @@ def test_ranks_ascend() -> None:
 @pytest.mark.slow
 @given(st.none() | st.binary(max_size=12), st.sampled_from(VERSION_ENCODINGS))
 def test_the_kernel_reads_the_same(value: bytes | None, encoding: VersionEncoding) -> None:
-    """R280-5, R280-6: the cleaner's columns and this page agree on every value, well formed or not."""
+    """R280-5, R280-6: the cleaner's columns and this module agree on every value, well formed or not."""
     batch = np.frombuffer(encode_batch([Record(b"k", b"v", headers=((b"v", value),))]), np.uint8)
     records = _kernel.decode_chunk(batch, 0, version_header=b"v", version_encoding=encoding).records
     flags = int(records.flags[0])

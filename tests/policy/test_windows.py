@@ -1,4 +1,4 @@
-"""``cleanerd.windows``: when a cleaning may begin."""
+"""``cleanerd.windows``: when a cleaning may start."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ CASES = {
         {"lost": 1},
     ),
     "end of the log gone": scene({14: s.ACTIVE[: -len(s.END)]}, {"lost": 2, "shortened": 1}),
-    # the same bytes by other rules
+    # the same bytes with other settings
     "commit marker missing: its record is invisible": Case(
         {0: TRANSACTION + COMMITTED, 3: b""}, {0: TRANSACTION[len(one(0, record("a", "1", 0))) :] + emptied(2), 3: b""},
         {"lost": 1},

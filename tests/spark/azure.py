@@ -66,7 +66,7 @@ class _Azurite(Served):
 
 @functools.cache
 def program() -> Path:
-    """Azurite's, of the release that ``azurite/package-lock.json`` pins, fetched if need be."""
+    """Azurite's program, of the release that ``azurite/package-lock.json`` pins, installed if necessary."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("Azurite needs node and npm: install them (nodejs, npm)")
     place = TOP / ".cache" / "azurite"
@@ -132,7 +132,7 @@ def start() -> OtherStore:
 
 
 def put_by_name(endpoint: str, name: str, data: bytes) -> None:
-    """Under any name, which pyarrow does not take."""
+    """Upload with any name, also one that pyarrow rejects."""
     url = f"{endpoint}/{ACCOUNT}/{BUCKET}/{quote(name)}?{signature('rwc')}"
     request = Request(url, data, {"x-ms-blob-type": "BlockBlob", "x-ms-version": _VERSION}, method="PUT")  # noqa: S310 - a server of ours
     urlopen(request).close()  # noqa: S310

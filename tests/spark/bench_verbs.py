@@ -121,7 +121,7 @@ def _heap() -> str:
 
 
 class Memory:
-    """The most that all processes below this one have together, in MiB."""
+    """The peak of all processes below this one together, in MiB."""
 
     def __init__(self) -> None:
         self.most = 0.0

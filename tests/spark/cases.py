@@ -40,7 +40,7 @@ class Case:
 
 
 def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], now_ms: int) -> list[AuditedPartition]:
-    """Case ``i`` as the partition ``t-i``."""
+    """Run case ``i`` as the partition ``t-i``."""
     for name in ("before", "after"):
         partitions = {f"t-{at}": Partition(getattr(case, name), indexes=False) for at, case in enumerate(cases)}
         make_log_dir(root / name, partitions)
@@ -52,5 +52,5 @@ def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], n
 
 
 def found(judged: AuditedPartition) -> dict[str, int]:
-    """Findings by kind, without those that there are none of."""
+    """Findings by kind, without kinds that have none."""
     return {kind: count for kind, count in judged.findings.items() if count}

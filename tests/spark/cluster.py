@@ -1,4 +1,4 @@
-"""A standalone master with two workers of a core each, on 127.0.0.1 and 127.0.0.2."""
+"""A standalone master with two workers of one core each, on 127.0.0.1 and 127.0.0.2."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cluster:
 
 
 def children(*parents: int) -> list[int]:
-    """Processes that ``parents`` have started and that are not over."""
+    """Running processes that ``parents`` have started."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -94,7 +94,7 @@ def started_cluster(place: Path, port: int, *, hidden: Sequence[Path] = ()) -> I
 
 
 def _without(hidden: Sequence[Path]) -> list[str]:
-    """The beginning of a command that finds ``hidden`` empty: in a mount namespace of its own."""
+    """The beginning of a command that sees ``hidden`` as empty: in a mount namespace of its own."""
     mounts = [f"mount -t tmpfs -o size=1m none {shlex.quote(str(each))} &&" for each in hidden]
     user = [] if os.geteuid() == 0 else ["--map-root-user"]
     return ["unshare", "--mount", *user, "sh", "-c", " ".join([*mounts, 'exec "$@"']), "sh"]

@@ -1,4 +1,4 @@
-"""One Spark session for all tests: starting one takes longer than most of them. One S3 server for a module."""
+"""One Spark session for all tests, because starting one takes longer than most of them. One S3 server per module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """As if so many bytes were left to this process, on two cores."""
+    """Give this process this many bytes, on two cores."""
 
     def set_it(size_bytes: int) -> None:
         memory = Memory(size_bytes, "memory.max of the cgroup /c")
@@ -43,7 +43,7 @@ def with_memory(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """``local[2]``, with tasks tried four times."""
+    """``local[2]``, with up to four attempts at a task."""
     own = {"spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "4"}
     session = start_session("local[2,4]", {**SHORT, **ONE_SORT_OF_WORKERS, **own})
     yield session

@@ -1,6 +1,6 @@
-"""A server of Spark Connect of its own: a session of another process, reached by a port of this machine alone.
+"""A server of Spark Connect: a session in another process, at a port of this machine alone.
 
-python -m tests.spark.connect_server PORT       until its standard input ends
+python -m tests.spark.connect_server PORT until its standard input ends
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOP = Path(__file__).resolve().parents[2]
 
 
 def serve(port: int) -> None:
-    """Until standard input ends."""
+    """Serve until standard input ends."""
     from tests.spark.sessions import SHORT, start_session  # noqa: PLC0415 - the client needs none of it
 
     server = {

@@ -29,7 +29,7 @@ def client(registry: RegistryServer) -> SchemaRegistryClient:
 
 
 def avro(registry: RegistryServer, schema: Any, *data: Any, context: SerializationContext = VALUE) -> list[bytes]:
-    """``data`` by Confluent's serializer, which registers ``schema``."""
+    """``data`` encoded by Confluent's serializer, which registers ``schema``."""
     write = AvroSerializer(client(registry), schema if isinstance(schema, str) else json.dumps(schema))
     return [write(each, context) for each in data]
 

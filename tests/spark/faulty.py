@@ -100,7 +100,7 @@ class _Proxy(BaseHTTPRequestHandler):
         self._answer(answer.status, data, kept, half=fault == "cut")
 
     def _body(self) -> bytes:
-        """All of it, however it is sent: in chunks where the client does not say before how much it is."""
+        """The whole body, in chunks too, if the client does not send its length before."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         body = bytearray()

@@ -77,7 +77,7 @@ def serve() -> tuple[Served, Callable[[], None]]:
 
 
 def put_by_name(endpoint: str, name: str, data: bytes) -> None:
-    """Under any name, which pyarrow does not take."""
+    """Upload with any name, also one that pyarrow rejects."""
     url = f"{endpoint}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(name, safe='')}"
     request = Request(url, data, {"Content-Type": "application/octet-stream"}, method="POST")  # noqa: S310 - a server of ours
     urlopen(request).close()  # noqa: S310

@@ -24,7 +24,7 @@ IDS = {"orders": uuid.UUID(int=7), "users": uuid.UUID(int=8)}
 
 
 class Growing:
-    """Partitions that grow: a record a batch, a segment each four offsets."""
+    """Partitions that grow: one record per batch, one segment per four offsets."""
 
     def __init__(self, root: Path, *names: str) -> None:
         self.path = root / "logs"

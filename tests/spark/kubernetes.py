@@ -54,7 +54,7 @@ class Kubernetes:
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """All pods end, and the server."""
+        """End all pods, and the server."""
         for name in list(self._processes):
             self._kill(name)
         self._server.shutdown()
@@ -96,7 +96,7 @@ class Kubernetes:
         return [each for each in found if _chosen(each, query)]
 
     def events(self, seen: int, kind: str, query: Mapping[str, list[str]]) -> tuple[int, list[Document]]:
-        """Waits for a second at most: events after ``seen``, and how many there are."""
+        """Wait for at most a second; returns the events after ``seen``, and their number."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._events) > seen, 1)
             new = self._events[seen:]
@@ -152,7 +152,7 @@ class Kubernetes:
             self._changed.notify_all()
 
     def _script(self, place: Path, spec: Document) -> str:
-        """Makes the pod's disk, and becomes its command."""
+        """A script that makes the pod's disk, and becomes its command."""
         (container,) = spec["containers"]
         script = ["set -e", "mount -t tmpfs none /opt", "mount -t tmpfs none /var", "mkdir /var/tmp", self._image]
         for volume in spec.get("volumes", ()):
@@ -164,7 +164,7 @@ class Kubernetes:
         return "\n".join([*script, "cd /var/tmp", 'exec "$@"'])
 
     def _write_hosts(self) -> None:
-        """The names of services, for all pods: where the pod is that the service chooses."""
+        """Write the names of services for all pods: the address of the pod that a service selects."""
         lines = [HOSTS]
         with self._changed:
             for service in self.listed("services", {}):

@@ -1,7 +1,7 @@
 """The matrix of strategies, codecs and shapes: each cell cleaned by a real Spark session, and by the local engine.
 
-``python -m tests.spark.matrix MASTER PLACE NUMBER...`` does cells in a process of its own, which can have another
-session than the tests': a line a cell, and exit code 1 when one of them is not the local engine's, byte for byte.
+``python -m tests.spark.matrix MASTER PLACE NUMBER...`` runs cells in a new process, which can have another session than
+the tests': one line per cell, and exit code 1 when one of them differs from the local engine's result in a byte.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def check(session: SparkSession, cell: Cell, place: Path) -> Dropped:
 
 
 def pairwise() -> list[tuple[str, Cell]]:
-    """Few (master, cell) in which every two values of any two dimensions meet, each chosen for the most new pairs."""
+    """A few (master, cell) in which every two values of any two dimensions meet, each chosen for the most new pairs."""
     every = [(master, cell) for master in MASTERS for cell in CELLS]
     missing = set().union(*map(pairs, every))
     chosen = []
@@ -113,7 +113,7 @@ def pairwise() -> list[tuple[str, Cell]]:
 
 
 def pairs(run: tuple[str, Cell]) -> set[object]:
-    """Every two of its values, with the dimensions that they are of."""
+    """Every two of its values, with their dimensions."""
     return set(combinations(enumerate((run[0], *astuple(run[1])[1:])), 2))
 
 

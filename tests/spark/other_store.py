@@ -50,7 +50,7 @@ class NowAndThen:
 
 @dataclass(frozen=True)
 class Replace:
-    """Before the first request that the pattern finds is carried out, another object gets the name."""
+    """Before the first request that the pattern finds, another object gets the name."""
 
     pattern: str
     name: str
@@ -85,7 +85,7 @@ class Served(Faulty):
         self.system.delete_file(f"{self.inner}/{name}")
 
     def files(self, prefix: str) -> dict[str, bytes]:
-        """All below a prefix, by their names there."""
+        """All files below a prefix, by their names there."""
         top = f"{self.inner}/{prefix}"
         found = {}
         for info in self.system.get_file_info(pafs.FileSelector(top, recursive=True)):
@@ -172,7 +172,7 @@ class OtherStore:
         return into
 
     def stop(self) -> None:
-        """The server, and its process."""
+        """Stop the server, and its process."""
         self.control.stop()
         self.manager.shutdown()
 

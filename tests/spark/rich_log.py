@@ -1,4 +1,4 @@
-"""Random logs with all that a decision can depend on: versions with ties, three kinds of tombstones, transactions."""
+"""Random logs with all that a decision can depend on: versions with ties, kinds of tombstones, transactions."""
 
 from __future__ import annotations
 

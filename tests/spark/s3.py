@@ -33,7 +33,7 @@ ARCHIVE_PARTITIONS = ("offset-0", "transactions-1", "old-0", "version-0")
 
 @dataclass
 class Store(Faulty):
-    """``client``: past the proxy."""
+    """``client``: without the proxy."""
 
     client: Any = None
 

@@ -1,4 +1,4 @@
-"""Spark sessions of the tests: one a process, with tasks tried four times, as on a cluster."""
+"""Spark sessions of the tests: one per process, with up to four attempts at a task, as on a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUIET = {
 SHORT = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 """For a session of a minute, which would spend half of it in Java's compiler."""
 ONE_SORT_OF_WORKERS = {f"spark.executorEnv.{SAME_WORKERS}": "1"}
-"""As ``cleanerd spark`` starts a session on this machine."""
+"""The arguments with which ``cleanerd spark`` starts a session on this machine."""
 ON_A_CLUSTER = {
     **SHORT,
     "spark.driver.host": "127.0.0.1",

@@ -51,7 +51,7 @@ def grow(path: Path, partition: str, base: int) -> None:
 
 
 def run_query(spark: SparkSession, path: Path, place: Path, **options: str) -> list[tuple[int, int]]:
-    """All that a query with a checkpoint has written into a table since it was first run, partition and offset."""
+    """Partition and offset of all rows that a query with a checkpoint has written into a table since its first run."""
     frames = spark.readStream.format("kafka-segments").options(**options).load(str(path))
     query = (
         frames.select("partition", "offset").writeStream.format("parquet").trigger(availableNow=True)

@@ -160,7 +160,7 @@ def test_stage(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_find_keys(spark: SparkSession, path: Path) -> None:
-    """Every place, and nothing where there is none."""
+    """Every place, and no place if there is none."""
     found = Logs(spark, path, STRATEGY).find_keys([b"a", b"nobody"])
     assert [(each.offset, each.visible) for each in found.occurrences] == [(0, True), (2, True)]
 

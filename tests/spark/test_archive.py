@@ -92,7 +92,7 @@ def test_an_archive_of_a_cleaned_archive(tmp_path: Path, capsys: Capsys) -> None
 
 
 def test_partitions_that_cannot_be_cleaned_are_left_out(tmp_path: Path, capsys: Capsys) -> None:
-    """Damaged, planted, or not known to be compacted: named, not in the archive, and the others are."""
+    """Damaged, planted, or not known to be compacted: reported, not in the archive, and the others are."""
     path = make_archive(tmp_path / "data", "offset-0", "offset-1", "transactions-0", "time-0")
     damaged = sorted((path / "offset-1").glob("*.log"))[1]
     data = bytearray(damaged.read_bytes())
@@ -217,7 +217,7 @@ def when_fetched(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None])
 
 @pytest.mark.parametrize("kind", ["longer", "new", "gone"])
 def test_a_source_that_changes(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """While one partition is fetched: that one is left out."""
+    """While one partition is fetched: that partition is left out."""
     path = make_archive(tmp_path / "data", "offset-0", "offset-1")
 
     def change(contents: Any) -> None:
@@ -307,7 +307,7 @@ def test_a_full_disk(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyP
 
 
 def test_a_damaged_listing(tmp_path: Path) -> None:
-    """Names that no broker gives, below a partition."""
+    """Names that no broker uses, below a partition."""
     path = make_archive(tmp_path / "data", "offset-0") / "offset-0"
     os.mkfifo(path / "pipe")
     with pytest.raises(Exception, match="pipe: cannot be read: it is not a plain file"):

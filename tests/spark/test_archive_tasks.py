@@ -106,7 +106,7 @@ def test_objects_of_a_killed_task_are_removed(spark: SparkSession, tmp_path: Pat
 
 
 def fails(_job: ArchiveJob, _work: Work) -> Iterator[pa.RecordBatch]:
-    raise AssertionError("a mistake of ours")
+    raise AssertionError("a bug of ours")
     yield
 
 
@@ -119,7 +119,7 @@ def test_a_task_that_always_fails(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_executors_and_a_store(spark: SparkSession, store: Store, tmp_path: Path, capsys: Capsys) -> None:
-    """They fetch and send by themselves, each with a part of the partitions."""
+    """They fetch and send by themselves, each a part of the partitions."""
     path = make_archive(tmp_path / "data", "offset-0", "offset-1", "transactions-0", "time-0")
     url = store.put(path, "tasks/data")
     environment: Any = spark.sparkContext.environment

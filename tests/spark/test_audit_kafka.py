@@ -1,4 +1,4 @@
-"""Kafka's own cleaner, judged: its output is right under ``offset``, whatever it leaves besides."""
+"""Kafka's own cleaner, audited: its output is right under ``offset``, whatever else it leaves."""
 
 from __future__ import annotations
 

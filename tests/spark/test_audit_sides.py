@@ -51,7 +51,7 @@ def test_kept_segments_of_two_cleanings(tmp_path: Path) -> None:
     (sides,), notes = sides_of(tmp_path / "kept", tmp_path / "logs")
     assert bases(sides.before) == [f"{FIRST}:0", f"{FIRST}:10", f"{SECOND}:20", "logs:30"]
     assert bases(sides.copied) == [f"{FIRST}:0", f"{FIRST}:10", f"{SECOND}:20"]
-    assert notes == [], "of u-0 nothing was replaced"
+    assert notes == [], "nothing of u-0 was replaced"
     (last,), _ = sides_of(tmp_path / "kept" / SECOND, tmp_path / "logs")
     assert bases(last.before) == [f"{SECOND}:0", f"{SECOND}:20", "logs:30"]
     assert [path.name for path in plans_in(tmp_path / "kept")] == [FIRST, SECOND]

@@ -1,4 +1,4 @@
-"""Two sides judged by tasks, by this process, and in pieces: one verdict, the same digests and places."""
+"""Two sides audited by tasks, by this process, and in pieces: one verdict, the same digests and places."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HASHES = arrays.arrays(np.uint64, st.integers(0, 40).map(lambda count: 2 * count
 
 @pytest.mark.parametrize("harm", [("os", "system"), ("pathlib", "os.system"), ("cleanerd.verify.listing", "size_of")])
 def test_results_are_values(harm: tuple[str, str]) -> None:
-    """SP-6: a task's result cannot have the driver call anything."""
+    """SP-6: a task's result cannot make the driver call anything."""
     value = {"work": PairFindings(), "at": [PosixPath("a"), RecordFact.OPEN, frozenset({1})]}
     assert received(pickle.dumps(value)) == value
     module, name = (f"\x8c{chr(len(each))}{each}".encode("latin-1") for each in harm)

@@ -1,4 +1,4 @@
-"""``cleanerd spark clean`` as it is started: through ``spark-submit``, and followed by ``cleanerd apply``."""
+"""``cleanerd spark clean`` as users run it: through ``spark-submit``, and followed by ``cleanerd apply``."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _lives(pid: int) -> bool:
 
 
 def test_submitted_by_hand(tmp_path: Path) -> None:
-    """``spark-submit`` on the driver itself: the master is Spark's business, and there is one Spark, not two."""
+    """``spark-submit`` on the driver itself: Spark chooses the master, and there is one Spark, not two."""
     path = RichLog(3).write(tmp_path / "logs", 2, 10)
     driver = Path(submitted.__file__).parent / "submitted" / "cleanerd_driver.py"
     command = [str(require_spark()), "--master", "local[1]", *MEMORY, str(driver), "spark", "snapshot", str(path)]

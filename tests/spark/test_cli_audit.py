@@ -159,7 +159,7 @@ def test_a_lowered_checkpoint_does_not_weaken_an_audit(
     """U-10: a superseded record above Kafka's lowered checkpoint is a check that was not made, not a right log."""
     before, after, _ = _cleaned_and_tampered(tmp_path, 20, config())
     shutil.rmtree(after / "orders-0")
-    shutil.copytree(before / "orders-0", after / "orders-0")  # every superseded record is there
+    shutil.copytree(before / "orders-0", after / "orders-0")  # every superseded record exists
     write_checkpoint(after / "cleaner-offset-checkpoint", {"orders-0": 0})
     if witness == "copy":
         shutil.rmtree(tmp_path / "state")
@@ -258,7 +258,9 @@ def test_replaced_and_kept_segments(capsys: pytest.CaptureFixture[str], tmp_path
     code, document = requested(
         capsys, "audit", kept, log_dir, "--partition", "orders-0", "--clean-below", "24", "--strategy", "offset"
     )
-    assert (code, document["partitions"][0]["findings"]["stale"]) == (5, 2), "the right one is right by its rules only"
+    assert (code, document["partitions"][0]["findings"]["stale"]) == (5, 2), (
+        "a right log is right only with its own settings"
+    )
 
 
 def test_erasure(capsys: pytest.CaptureFixture[str], scene: Scene, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_two_workers(cluster: Cluster, log_dir: Path, local: both_engines.Staged
 
 @pytest.mark.parametrize("strategy", ["offset", "timestamp"])
 def test_the_other_strategies(cluster: Cluster, log_dir: Path, tmp_path: Path, strategy: str) -> None:
-    """The same log by other rules."""
+    """The same log with other strategies."""
     local = staged_locally(log_dir, strategy)
     assert local.result.removed.superseded
     both_engines.assert_same_staged(

@@ -185,7 +185,7 @@ def test_a_staging_directory_that_cannot_be_written(path: Path, monkeypatch: pyt
         monkeypatch.setattr("cleanerd.spark.settle.write_file", functools.partial(read_only, refuse))
         result = staged(path, functools.partial(stage_by_jobs, jobs_of=InlineJobs(), alone_bytes=0))
     monkeypatch.undo()
-    assert result.outcome == "failed", "nothing is wrong with the log"
+    assert result.outcome == "failed", "the log is not at fault"
     assert "Read-only file system" in result.reason
     assert not (path / NAME / STAGING).exists()
     assert files_of(path) == before
@@ -268,6 +268,6 @@ def test_partitions_with_nothing_to_clean(tmp_path: Path, kind: str) -> None:
 
 
 def read_only(refuse: Any, plan: Any, name: str, data: bytes) -> str:
-    """``write_file`` on such a file system."""
+    """``write_file`` on a read-only file system."""
     with mock.patch.object(work.os, "open", refuse):  # no test may mount a file system read-only
         return work.write_file(plan, name, data)

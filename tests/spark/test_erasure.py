@@ -45,7 +45,7 @@ FILES = {
     f"kept/{PLAN}/orders-0/00000000000000000049.log": ("kept", batch(49, WANTED), [(0, 0, False)]),
     "clicks-7/00000000000000000000.log": ("live", batch(0, OTHER), []),
 }
-"""State, bytes, and where the key is: position of the batch, number of the record, visible."""
+"""State, bytes, and the key's place: position of the batch, number of the record, visible."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def search(spark: SparkSession, *directories: Path, keys: tuple[bytes, ...] = (W
 
 
 def test_everywhere(spark: SparkSession, log_dir: Path) -> None:
-    """Live, replaced, waiting, staged, on the way out, kept: each place once, with its byte position."""
+    """Live, replaced, waiting, staged, to be deleted, kept: each place once, with its byte position."""
     kept = log_dir.parent / "kept"
     found = search(spark, log_dir, kept, keys=(WANTED, b"nobody"))
     expected = {

@@ -26,7 +26,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 30))])
 def test_random_logs(seed: int) -> None:
-    """OP-2: by offsets, with every way to ask for a part of the log."""
+    """OP-2: by offsets, with every way to select a part of the log."""
     with scratch() as root:
         world = GrowingLog(root, seed, 5, 12)
         topic, options, given = world.topic(), world.options(), world.resources()
@@ -54,8 +54,8 @@ def test_indexes_that_the_markers_correct(seed: int, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_index_that_leaves_a_doubt(way: str) -> None:
-    """U-44: refused for the same reason, with the same way out."""
+def test_an_ambiguous_index(way: str) -> None:
+    """U-44: refused for the same reason, with the same solution."""
     with scratch() as root:
         log = RichLog(1, transactions=True)
         path = log.write(root / "logs", 5, 25)

@@ -1,4 +1,4 @@
-"""Keys counted in parts and put together, against a dictionary."""
+"""Keys counted in parts and put together, compared with a dictionary."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_log_without_keys() -> None:
 
 
 def test_shares() -> None:
-    """Half of four are two: the second smallest."""
+    """The second smallest of four is the half."""
     assert at_shares({1: 2, 5: 1, 9: 1}, (0.5, 0.75, 0.76)) == (1, 5, 9, 9)
     values = np.sort(np.random.default_rng(1).integers(0, 50, 999))
     counts = dict(zip(*(each.tolist() for each in np.unique(values, return_counts=True)), strict=True))

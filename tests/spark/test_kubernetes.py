@@ -1,4 +1,4 @@
-"""The example for Spark on Kubernetes, run: its Job submits, driver and executors come and go, a table is there."""
+"""The example for Spark on Kubernetes, run: its Job submits, driver and executors run, and a table is created."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube
 
 
 def job_for(kubernetes: Kubernetes, name: str, variables: dict[str, str]) -> dict[str, Any]:
-    """The example's Job with our addresses, ports, sizes and ends in place of its own."""
+    """The example's Job with our addresses, ports, sizes and ends."""
     (job,) = [each for each in documents() if each["kind"] == "Job"]
     spec: dict[str, Any] = job["spec"]["template"]["spec"]
     (container,) = spec["containers"]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_masters(master: str, given: str) -> None:
-    """``local[N]`` alone tries a task once: with it one hiccup of a disk would end everything."""
+    """``local[N]`` alone tries a task once: a single error of a disk would end everything."""
     assert launch.checked_master(master) == given
 
 
@@ -106,7 +106,7 @@ def test_a_spark_home_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @example("%")
 @example("a\r\nb  c")
 def test_arguments(argument: str) -> None:
-    """Whatever a path may be made of arrives, though Java and shell scripts pass it on: no byte that they care for."""
+    """Any path arrives unchanged, though Java and shell scripts pass it on: no byte of it is special to them."""
     quoted = launch.quoted_argument(argument)
     assert quoted
     assert re.fullmatch(r"[A-Za-z0-9/=,:@\[\]*+%._~-]+", quoted)
@@ -114,7 +114,7 @@ def test_arguments(argument: str) -> None:
 
 
 def test_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers are this interpreter, unless the environment names the one of the cluster."""
+    """Workers use this interpreter, unless the environment names the one of the cluster."""
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     assert launch.environment({}, tasks=2)["PYSPARK_PYTHON"] == sys.executable
     cluster = launch.environment({"PYSPARK_PYTHON": "/opt/env/bin/python"}, tasks=None)

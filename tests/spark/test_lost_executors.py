@@ -81,7 +81,7 @@ def command(*words: object) -> list[str]:
 
 @pytest.mark.parametrize("subcommand", ["audit", "profile", "divergence", "erasure", "source"])
 def test_the_same_outcome(subcommand: str, dirs: tuple[Path, Path], cluster: Cluster, tmp_path: Path) -> None:
-    """An executor is killed while its worker reads a segment, as Spark's log says: the outcome is that of no kill."""
+    """An executor is killed while its worker reads a segment, as Spark's log shows: the outcome is the same."""
     conf = [word for key, value in ON_A_CLUSTER.items() for word in ("--conf", f"{key}={value}")]
     on_cluster, alone = words_of(subcommand, *dirs, tmp_path, ["--master", cluster.url, *conf])
     expected = ran(alone)
@@ -149,7 +149,7 @@ def is_stopped_as_it_reads(pid: int, places: Sequence[Path]) -> bool:
 
 
 def opened(pid: int) -> list[Path]:
-    """The files that a process has open."""
+    """The open files of a process."""
     found = []
     with contextlib.suppress(FileNotFoundError):
         for each in Path("/proc", str(pid), "fd").iterdir():

@@ -40,7 +40,7 @@ CLEAN = ("--force", "--from-start", "--now-ms", NOW_MS)
 
 
 def without_java(tmp_path: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Cleanerd where nothing that is Java can be started."""
+    """Cleanerd without any Java."""
     state = f"cleanerd.state.dir={tmp_path / 'state'}"
     command = [sys.executable, "-m", "cleanerd", *map(str, arguments), "--json", "--quiet", "--set", state, *COMPACT]
     nowhere = os.environ | {"JAVA_HOME": str(tmp_path / "no java")}
@@ -318,7 +318,7 @@ def test_no_memory_for_a_session(
     monkeypatch.setattr("cleanerd.cli.spark.is_little", lambda _bytes: False)  # half a gigabyte would take long
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no java"))
     arguments = ["spark", "profile", str(log_dir), "--set", f"cleanerd.state.dir={tmp_path / 'state'}"]
-    assert run(arguments) == 3, "there is memory for a session, so Java is missed"
+    assert run(arguments) == 3, "there is memory for a session, so Java is missing"
     with_memory(700 << 20)
     assert run(arguments) == 0
 

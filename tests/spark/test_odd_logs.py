@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def test_groups_that_grow(tmp_path: Path) -> None:
-    """U-17: an output larger than was thought is cut at a source edge, at the same one."""
+    """U-17: an output larger than estimated is split at the edge of a source, at the same one."""
     logs = {10 * row: lopsided(10 * row, f"k{row}", 1950) for row in range(4)}
     make_log_dir(tmp_path / "logs", {NAME: Partition({**logs, 40: tail(40), 50: b""})})
     topic = config(segment_bytes=2000)
@@ -191,7 +191,7 @@ def test_an_attempt_that_outlives_its_run(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
-    """Another cleanerd is running there: refused, and its staging place is not touched."""
+    """Another cleanerd is running there: refused, and its staging directory is not touched."""
     path = RichLog(1).write(tmp_path / "logs", 2, 5)
     theirs = path / NAME / STAGING / "spark-20200101t000000-00000000"
     theirs.mkdir(parents=True)

@@ -192,7 +192,7 @@ def test_logs_without_figures(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_many_topics_and_partitions(tmp_path: Path) -> None:
-    """The page stays one that can be read: the largest have a bar and a row, the others are counted."""
+    """The page stays readable: the largest have a bar and a row, the others are counted."""
     partitions = {f"__t{at}-{at % 3}": sealed(*[Record(b"k", b"v" * at)] * 2) for at in range(MOST_PARTITIONS + 30)}
     page, found = reported(make_log_dir(tmp_path / "logs", partitions), tmp_path / "report")
     assert len(found) == MOST_PARTITIONS + 30

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.broker, pytest.mark.long]
 
 LONGEST_TRANSACTION_MS = 900_000
-"""As a broker lets it be: by itself it ends the open one after a minute, which a slow machine needs to compare."""
+"""The longest that a broker allows: by default it ends the open one after a minute, which a slow machine needs."""
 
 PARTITIONS = [Partition("orders", 0), Partition("orders", 1)]
 SETTINGS = {

@@ -140,7 +140,7 @@ def _committed(dump: Dump, log_start: int, high_watermark: int) -> list[int]:
 @pytest.mark.parametrize("name", [*SEEDS, "strange"])
 @pytest.mark.parametrize("split_bytes", ["128m", "700"])
 def test_committed_and_all(dumped: dict[str, tuple[Path, Dump]], name: str, split_bytes: str) -> None:
-    """``committed`` and ``all`` for each high watermark, and ``visible`` says the same in ``raw``."""
+    """``committed`` and ``all`` for each high watermark, and ``visible`` agrees in ``raw``."""
     path, dump = dumped[name]
     checkpoint = path / "replication-offset-checkpoint"
     before = checkpoint.read_text()

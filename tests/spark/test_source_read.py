@@ -34,7 +34,7 @@ def one(at: int, *, key: bytes = b"k", value: bytes | None = b"v", time_ms: int 
 
 
 def simple(root: Path, count: int = 60, a_segment: int = 20, **partition: Any) -> Path:
-    """Batches of one to three records, a segment each ``a_segment`` offsets, an index entry each few batches."""
+    """Batches of one to three records, one segment per ``a_segment`` offsets, one index entry per few batches."""
     segments: dict[int, bytes] = {}
     at, pick = 0, random.Random(5)
     while at < count:
@@ -121,7 +121,7 @@ def test_a_false_index(tmp_path: Path) -> None:
 
 
 def test_times(tmp_path: Path) -> None:
-    """As ``offsetsForTimes``: the first offset with that time or a later one, by indexes that may be missing."""
+    """As ``offsetsForTimes``: the first offset with that time or a later one, with indexes that may be missing."""
     pick = random.Random(3)
     times = [T0 + 5 * row + pick.randint(-30, 30) for row in range(120)]
     segments: dict[int, bytes] = {}
@@ -226,7 +226,7 @@ def test_which_partitions_are_read(tmp_path: Path) -> None:
 
 
 def test_internal_topics(tmp_path: Path) -> None:
-    """SP-1: they are read where they are named, and not because everything, or a pattern, is read."""
+    """SP-1: they are read if they are named, and not because everything, or a pattern, is read."""
     made = {name: Partition({0: one(0, value=name.encode())}) for name in ("a-0", "__consumer_offsets-3", "__a-0")}
     path = make_log_dir(tmp_path / "data", made)
 

@@ -1,4 +1,4 @@
-"""The data source in a session: found by itself, its schema, DataFrames and SQL over it, errors that name the place."""
+"""The data source in a session: found by itself, its schema, DataFrames and SQL over it, errors with their place."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_latest_of_many_keys(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_tombstones(tmp_path: Path) -> None:
-    """Deleted keys are left out, unless the record that deletes them is wanted."""
+    """Deleted keys are left out, unless their tombstones are requested."""
     batch = encode_batch([Record(b"a", b"1"), Record(b"b", b"1"), Record(b"a", None), Record(None, b"x")])
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition({0: batch})})
     assert [row["offset"] for row in read_rows(path, view="latest")] == [1]

@@ -44,7 +44,7 @@ def test_closed_segments(path: Path) -> None:
     after = reader.latestOffset(end)
     assert after == {"t": {"0": 40, "1": 30}}
     assert batch(reader, end, after) == [(0, at) for at in range(30, 40)]
-    assert reader.latestOffset() == after, "Spark 4.1 asks without a start"
+    assert reader.latestOffset() == after, "Spark 4.1 calls it without a start"
 
 
 def test_a_batch_that_is_tried_again_after_a_cleaning(path: Path) -> None:
@@ -81,7 +81,7 @@ def test_how_far_it_could_read(path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 asks for no limits, and reports no latest offset")
 def test_the_lag_in_a_querys_progress(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    """Each batch says where it ended, and how far the logs are closed."""
+    """Each batch reports its end, and how far the logs are closed."""
     frames = spark.readStream.format("kafka-segments").option("maxFilesPerTrigger", "2").load(str(path))
     query = (
         frames.writeStream.format("noop").trigger(availableNow=True)
@@ -93,8 +93,8 @@ def test_the_lag_in_a_querys_progress(spark: SparkSession, path: Path, tmp_path:
     assert json.loads(source["latestOffset"]) == {"t": {"0": 30, "1": 30}}
 
 
-def test_open_transactions_hold_it_back(tmp_path: Path) -> None:
-    """As a consumer of committed records it waits for the marker."""
+def test_open_transactions_limit_it(tmp_path: Path) -> None:
+    """Like a read_committed consumer, it waits for the marker."""
     txn: dict[str, Any] = {"transactional": True, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
     data = {0: segment(0, 3) + encode_batch([Record(b"t", b"1")], base_offset=3, **txn), 4: segment(4), 14: b""}
     path = make_log_dir(tmp_path / "logs", {"t-0": Partition(data)})
@@ -132,7 +132,7 @@ def test_a_topic_that_was_created_again(path: Path) -> None:
     for ask in (lambda: stream(path).latestOffset(start), lambda: stream(path).partitions(start, start)):
         with pytest.raises(ConfigError, match="t-0 ends at 6, and was read up to 30: its topic was created again"):
             ask()
-    # It stayed at 30 then, and all that the new topic got up to there was passed over.
+    # It stayed at 30 then, and skipped all records of the new topic up to there.
     reader = stream(path, failOnDataLoss="false")
     end: Offsets = {"t": {"0": 6, "1": 30}}
     assert reader.latestOffset(start) == end

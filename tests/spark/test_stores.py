@@ -169,7 +169,7 @@ def test_the_preallocated_space_of_an_index_is_not_fetched(
 
 
 def _planned(url: str) -> tuple[Any, list[Any]]:
-    """As the driver leaves it to the tasks."""
+    """The partitions as the driver passes them to the tasks."""
     texts = {"path": url, "view": "raw"}
     reader = KafkaSegments(texts).reader(schema_of(options_from(texts).columns))
     return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own

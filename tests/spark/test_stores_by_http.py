@@ -192,7 +192,7 @@ def test_ranges(store: OtherStore) -> None:
 
 
 def _planned(url: str) -> tuple[Any, list[Any]]:
-    """As the driver leaves it to the tasks."""
+    """The partitions as the driver passes them to the tasks."""
     texts = {"path": url, "view": "raw"}
     reader = KafkaSegments(texts).reader(schema_of(options_from(texts).columns))
     return pickle.loads(pickle.dumps((reader, reader.partitions())))  # noqa: S301 - our own
@@ -293,7 +293,7 @@ def test_a_directory_is_removed(store: OtherStore) -> None:
 
 @pytest.fixture
 def message(store: OtherStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Another connection string than the one of the server, from now on."""
+    """Use another connection string than the server's from now on."""
 
     def say(text: str) -> None:
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)

@@ -202,7 +202,7 @@ def test_a_cleaned_copy(
     new, sent = target_of(path_of(f"{root}/renamed")), []
     real = type(new)._sent  # type: ignore[attr-defined]
     watched = staticmethod(lambda path, pieces: (sent.append(path.name), real(path, pieces))[1])
-    monkeypatch.setattr(type(new), "_sent", watched)  # under which name it is sent, no reader can see later
+    monkeypatch.setattr(type(new), "_sent", watched)  # no reader can see later under which name it is sent
     new.put_new(MANIFEST, b"whole")
     assert (len(sent), MANIFEST in sent, new.names()) == (1, False, [MANIFEST])
     target.remove(one["path"].partition("/")[0])

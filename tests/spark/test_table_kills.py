@@ -1,4 +1,4 @@
-"""Killed between two files, before and after the commit: the table is the old or the new one, the next run right."""
+"""Killed between two files, before and after the commit: the table is the old or the new one; the next run is right."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def test_killed_between_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 @pytest.mark.parametrize("point", list(POINTS))
 def test_killed(tmp_path: Path, kind: str, point: str) -> None:
-    """Everywhere, in both formats."""
+    """At every place, in both formats."""
     run(kind, tmp_path, point)

@@ -1,6 +1,6 @@
 """Two workers that share no disk with the driver or each other: shipped packages, logs in an object store.
 
-Standalone clusters run a Python driver where ``spark-submit`` is, so client mode is all that there is to try.
+Standalone clusters run a Python driver where ``spark-submit`` is, so only client mode can be tested.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Avro values as columns: against Confluent's serializer, through changes of the schema, and hostile bytes."""
+"""Avro values as columns: compared with Confluent's serializer, through changes of the schema, and hostile bytes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ DATUM: dict[str, Any] = {"id": 7, "nr": 7, "name": "x", "old": "gone", "e": "B",
 @pytest.mark.long
 @pytest.mark.parametrize("name", EVOLUTIONS)
 def test_evolution(registry: RegistryServer, name: str) -> None:
-    """Records of the old schema are read as the newest one has them, and those of the newest as they are."""
+    """Records of the old schema are read as the newest one defines them, and those of the newest as they are."""
     old, new, more = EVOLUTIONS[name]
     names = {field["name"] for field in old["fields"]}
     datum = {each: DATUM[each] for each in names}

@@ -1,4 +1,4 @@
-"""Protobuf values as columns: against Confluent's serializer, through changes of the schema, and hostile bytes."""
+"""Protobuf values as columns: compared with Confluent's serializer, across schema changes, and hostile bytes."""
 
 from __future__ import annotations
 

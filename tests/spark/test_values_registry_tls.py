@@ -31,7 +31,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture
 def secured(certificates: Certificates, monkeypatch: pytest.MonkeyPatch) -> Iterator[RegistryServer]:
-    """It has a certificate of the authority's, and refuses clients without one."""
+    """A registry with a certificate of the authority, which refuses clients without one."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificates.path("server.pem"))
     tls.load_verify_locations(certificates.path("ca.pem"))
@@ -59,7 +59,7 @@ def test_a_client_key_and_its_chain_are_accepted(
     secured: RegistryServer, certificates: Certificates, monkeypatch: pytest.MonkeyPatch,
     certificate: str, key: str | None, password: str | None,
 ) -> None:  # fmt: skip
-    """Key and chain in one file or two, with a password or none."""
+    """Key and chain in one file or two, with a password or without."""
     files = {AUTHORITY: "ca.pem", CERTIFICATE: certificate, KEY: key}
     for name, file in files.items():
         if file is not None:

@@ -54,10 +54,10 @@ def test_a_passing_error_of_the_registry_is_retried(registry: RegistryServer, fa
     [("slow", "answers 429"), ("broken", "answers 500"), ("drop", "no answer"), ("cut", "no answer"),
      ("noise", "not a JSON object"), ("hang", "no answer within"), ("drip", "no answer within"), ("huge", "more than")],
 )  # fmt: skip
-def test_a_registry_that_stays_away_ends_the_task(
+def test_a_registry_that_stays_down_ends_the_task(
     registry: RegistryServer, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
 ) -> None:
-    """It is an error, within a time, and never a reason for the side table: the record may be right."""
+    """It is an error after a timeout, and never a reason for the side table: the record may be right."""
     values = avro(registry, ID, VALUE)
     monkeypatch.setenv(schema_registry.ANSWER_SECONDS, "1" if fault in ("hang", "drip") else "30")
     monkeypatch.setenv(retries.TRIES, "2")

@@ -227,7 +227,7 @@ def test_tables(tables: Tables, registry: RegistryServer, log: Growing) -> None:
 def test_killed_between_a_table_and_its_side(
     delta: Tables, registry: RegistryServer, log: Growing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run, though it finds nothing new in the log, makes the side table."""
+    """The next run makes the side table, although it finds nothing new in the log."""
     latest = Logs(None, path_of(log), decode=Decode(registry.url)).latest()
     with monkeypatch.context() as killing:
         killing.setattr(api, "write_undecoded", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))

@@ -1,4 +1,4 @@
-"""``spark profile`` and ``spark snapshot`` against dictionaries of the same records."""
+"""``spark profile`` and ``spark snapshot`` compared with dictionaries of the same records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def latest(records: list[Known]) -> dict[bytes, Known]:
 
 
 def sealed(pair: Pair, records: list[Known]) -> list[Known]:
-    """Those below the active segment."""
+    """The records below the active segment."""
     active = max(pair.case().before)
     return [known for known in records if known.offset < active]
 
@@ -72,7 +72,7 @@ def profiles(by: SparkSession | None, logs: list[Log]) -> dict[str, Profile]:
 
 @pytest.mark.long
 def test_profile(profiles: dict[str, Profile]) -> None:
-    """Every count is the dictionary's."""
+    """Every count equals the dictionary's."""
     assert len(profiles) == len(PAIRS)
     for topic, pair in PAIRS.items():
         found, known = profiles[topic], sealed(pair, pair.known())
@@ -159,7 +159,7 @@ def test_the_dirty_section(by: SparkSession | None, tmp_path: Path) -> None:
 
 
 def test_map_memory() -> None:
-    """U-19: at most 20 bytes a key, 30 with versions, at the load that they are promised for."""
+    """U-19: at most 20 bytes per key, 30 with versions, at the documented load."""
     assert map_bytes(1_000_000, versioned=False, load=0.85) < 20_000_000
     assert map_bytes(1_000_000, versioned=True, load=0.85) < 30_000_000
     assert map_bytes(10, versioned=True, load=0.5) > map_bytes(10, versioned=False, load=0.5)
@@ -227,7 +227,7 @@ STABLE = {
     "never ended": 4,
     "after the open one": 4,
 }
-"""How a transaction of the log in the next test ends, and up to where the log is stable then, with 20 for the HW."""
+"""The end of a transaction of the log in the next test, and the last stable offset then, with 20 for the HW."""
 
 
 ENDS = {f"t{at}": each for at, each in enumerate(product(STABLE, (20, 3, 0, 40)))}

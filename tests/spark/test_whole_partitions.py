@@ -63,7 +63,7 @@ def test_the_local_engines_bytes(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_groups_that_grow(tmp_path: Path) -> None:
-    """U-17: an output larger than was thought is cut at a source edge, at the same one."""
+    """U-17: an output larger than estimated is split at the edge of a source, at the same one."""
     logs = {10 * row: lopsided(10 * row, f"k{row}", 1950) for row in range(4)}
     path = make_log_dir(tmp_path / "logs", {NAME: Partition({**logs, 40: tail(40), 50: b""})})
     topic = config(segment_bytes=2000)
@@ -218,7 +218,7 @@ def test_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_only_its_own_jobs_are_ended(spark: SparkSession, tmp_path: Path) -> None:
-    """When one partition ends the run, the others' jobs end, and no other ones: a notebook's session has its own."""
+    """When one partition ends the run, the others' jobs end, and no others: a notebook's session has its own."""
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
 
     def job(session: SparkSession, place: Path, **_given: object) -> Any:

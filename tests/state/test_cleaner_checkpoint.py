@@ -130,7 +130,7 @@ def test_an_output_that_the_broker_deleted(found: tuple[LogDir, PartitionLog]) -
 
 @pytest.mark.parametrize("gone", [0, 2], ids=["the cleaned file is as it was", "the broker deleted it since"])
 def test_a_checkpoint_after_a_truncation_and_new_records(found: tuple[LogDir, PartitionLog], gone: int) -> None:
-    """U-10: a truncation may cut nothing of the last cleaned file, where no batch is left at its end: 7 is new."""
+    """U-10: a truncation may remove nothing of the last cleaned file, if no batch is left at its end: 7 is new."""
     first, last, active = found[1].segments
     point = point_of(found[1])
     segments = (first, last, replace(last, base=7, inode=77), active)[gone:]
@@ -325,7 +325,7 @@ def test_the_state_directory_is_made_once(
     store = StateStore(tmp_path / "state")
     made: list[Path] = []
     real = cleaner_checkpoint.make_directory
-    # How often it is tried, no result shows.
+    # The number of tries shows in no result.
     monkeypatch.setattr(
         cleaner_checkpoint, "make_directory", lambda path, *more: (made.append(path), real(path, *more))
     )

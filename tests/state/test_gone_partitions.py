@@ -30,7 +30,7 @@ FUTURE = f"orders-0.{'0123456789abcdef' * 2}-future"
 
 
 class Moves:
-    """``orders-0`` was cleaned by its versions in the first of three log directories, and is not there any more."""
+    """``orders-0`` was cleaned by its versions in the first of three log directories, and is missing there now."""
 
     def __init__(self, root: Path) -> None:
         names = ("d1", "d2", "d3")
@@ -112,8 +112,8 @@ def unreadable(moves: Moves) -> None:
         pytest.param(lambda _: None, {"all_seen": False}, id="a log directory is silent"),
     ],
 )
-def test_the_topic_may_live_on(moves: Moves, where: Callable[[Moves], None], options: dict[str, Any]) -> None:
-    """U-6: in doubt its rules stay."""
+def test_the_topic_may_still_exist(moves: Moves, where: Callable[[Moves], None], options: dict[str, Any]) -> None:
+    """U-6: in doubt its settings stay."""
     where(moves)
     assert moves.sweep(**options) == SweepResult(kept=1)
 
@@ -167,7 +167,7 @@ def test_settings_stay_until_the_new_directory_has_them(moves: Moves) -> None:
 
 
 def test_a_partition_that_moved_twice(moves: Moves) -> None:
-    """U-6: of two directories that it left neither relies on the other: both threads sweep at the same time."""
+    """U-6: neither of two directories that it left relies on the other: both threads sweep at the same time."""
     moves.put(1)
     moves.remember(1, full_state(moves.dirs[1]))
     moves.leave(1)
@@ -177,7 +177,7 @@ def test_a_partition_that_moved_twice(moves: Moves) -> None:
 
 
 def test_a_damaged_file_stays(moves: Moves) -> None:
-    """U-6: it may have named any rules."""
+    """U-6: it may contain any settings."""
     (file,) = (moves.store.root / "partitions").rglob("*.json")
     file.write_bytes(b"{")
     assert moves.sweep() == SweepResult()

@@ -56,7 +56,7 @@ class Scene:
         self.log_dir: LogDir = read_log_dir(self.path)
 
     def markers(self) -> InFlightMarkers:
-        """As another process finds them."""
+        """The notes, as another process finds them."""
         return InFlightMarkers(StateStore(self.state))
 
     def suspects(self) -> dict[TopicPartition, int]:
@@ -159,8 +159,8 @@ def test_a_requested_end_is_not_counted(scene: Scene) -> None:
 
 
 @pytest.mark.long
-def test_forgiven_it_has_one_more_try(scene: Scene) -> None:
-    """``cleanerd retry``: again last and alone, and again left alone after one more death."""
+def test_after_retry_it_has_one_more_try(scene: Scene) -> None:
+    """``cleanerd retry``: again last and alone, and paused again after one more death."""
     assert scene.markers().clear_failures(scene.log_dir, NAME) is None
     for _ in range(2):
         scene.killed()

@@ -93,7 +93,7 @@ def test_an_empty_state_directory(tmp_path: Path) -> None:
     root.mkdir()
     assert memory.is_empty()
     (root / PARTITIONS).symlink_to(tmp_path / "nowhere")
-    assert not memory.is_empty(), "a link is refused, not passed over"
+    assert not memory.is_empty(), "a link is refused, not ignored"
     assert isinstance(memory.of_topic(DIRECTORY, "name-a"), UnreadableState)
     (root / PARTITIONS).unlink()
     remember_in = root / PARTITIONS / DIRECTORY

@@ -43,7 +43,7 @@ def read(path: Path, partition: str = "orders-0") -> tuple[LogDir, PartitionLog]
 
 
 def cleaned(log: PartitionLog, rules: str) -> PartitionState:
-    """The state that a cleaning of ``log`` leaves, which wrote both closed segments."""
+    """The state after a cleaning of ``log`` that wrote both closed segments."""
     return PartitionState(
         CleanerdCheckpoint(10, 0, rules, LastSegment.of(log.segments[1])), None, {"outcome": "cleaned"}
     )
@@ -203,7 +203,7 @@ def test_copies_of_another_directory(tmp_path: Path, store: StateStore) -> None:
 
 
 def test_a_broker_that_is_upgraded_gets_an_id(tmp_path: Path, store: StateStore) -> None:
-    """The directory is the same one, so its state is."""
+    """The directory is the same, so its state stays."""
     path = log_dir_at(tmp_path / "logs")
     described = (path / "meta.properties").read_text()
     (path / "meta.properties").write_text(described[: described.index("directory.id")])

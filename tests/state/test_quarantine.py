@@ -1,4 +1,4 @@
-"""cleanerd.state.quarantine: which segment a failure is about, and when that is another one (OP-10)."""
+"""cleanerd.state.quarantine: the segment of a failure, and whether it was replaced (OP-10)."""
 
 from __future__ import annotations
 

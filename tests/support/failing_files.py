@@ -64,7 +64,7 @@ class Injector:
         monkeypatch.setattr(PartitionFiles, "_system_call", call)
 
     def arm(self, after: int, *, kills: bool) -> None:
-        """``after`` so many changes from now."""
+        """Fail after this many changes from now on."""
         self.left, self.kills, self.happened = after, kills, False
 
     def disarm(self) -> None:

@@ -393,7 +393,7 @@ def say(data: bytes) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
 
 
 def wait_for(event: threading.Event) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
-    """Go on as usual when it is set."""
+    """Continue as usual when it is set."""
 
     def fault(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         assert event.wait(PATIENCE_SECONDS)
@@ -403,7 +403,7 @@ def wait_for(event: threading.Event) -> Callable[[FakeAgent, dict[str, Any]], by
 
 
 def wait(seconds: float) -> Callable[[FakeAgent, dict[str, Any]], bytes | None]:
-    """Be slow, then go on as usual."""
+    """Wait, then continue as usual."""
 
     def fault(_agent: FakeAgent, _request: dict[str, Any]) -> bytes | None:
         time.sleep(seconds)

@@ -28,7 +28,7 @@ def label(value: object) -> str:
 
 
 def unhex(text: str) -> bytes:
-    """Hexadecimal digits with blanks, line feeds and ``|`` between them, as the specification writes them."""
+    """Hexadecimal digits with spaces, line feeds and ``|`` between them, as the specification writes them."""
     return bytes.fromhex(text.replace("|", ""))
 
 
@@ -43,7 +43,7 @@ def crc32c(data: bytes) -> int:
 
 
 def unsigned_varint(value: int) -> bytes:
-    """Seven bits a byte, low ones first."""
+    """Seven bits per byte, low ones first."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

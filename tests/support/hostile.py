@@ -92,7 +92,7 @@ def plant(path: Path, what: str, victim: Victim) -> bool:
 
 
 def give_all(root: Path, uid: int = OWNER) -> None:
-    """Everything below ``root``, and it, belongs to ``uid``."""
+    """Give everything below ``root``, and it, to ``uid``."""
     for path in (root, *root.rglob("*")):
         os.chown(path, uid, uid, follow_symlinks=False)
 

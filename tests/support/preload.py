@@ -1,4 +1,4 @@
-"""Libraries in C that a test has a process load before its own: they record its calls, or make them fail."""
+"""Libraries in C that a test's process loads before its own: they record its calls, or make them fail."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _push(table: Batches, walk: Walk, front: tuple[Header, bytes], records: int)
 
 
 def read_version(value: bytes | None, encoding: str) -> int | None:
-    """The version that a header's value is, None when it is none. ``varlong``: as ``ByteUtils.readVarlong``."""
+    """The version in a header's value, None if it is not one. ``varlong``: as ``ByteUtils.readVarlong``."""
     if value is None:
         return None
     if encoding == "long":

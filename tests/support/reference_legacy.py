@@ -70,7 +70,7 @@ def open_legacy(header: Header, batch: bytes, *, verify_crc: bool, limit: int) -
 
 
 def _with_checksum(packed: bytes) -> bytes:
-    """The frame with the descriptor checksum that it should have had, so that any is right (KAFKA-3160)."""
+    """The frame with the right descriptor checksum, so that any is accepted (KAFKA-3160)."""
     if len(packed) < 7:
         return packed
     end = 14 if packed[4] & 8 else 6

@@ -1,4 +1,4 @@
-"""Releases of cleanerd, installed beside each other: wheels of this tree, one with another version and formats."""
+"""Releases of cleanerd, installed next to each other: wheels of this tree, one with another version and formats."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Ran:
 
 
 def this_release(folder: Path) -> Release:
-    """The tree as it is, installed below ``folder``."""
+    """The current tree, installed below ``folder``."""
     return _install(folder, __version__, [])
 
 

@@ -25,7 +25,7 @@ PYTEST: Final = (sys.executable, "-m", "pytest", "--hypothesis-profile", "drawn"
 REST: Final = ("-n", "5", "--dist", "loadfile", "-m", "(long or hypothesis) and not bench")
 TORTURE_MINUTES: Final = 3
 MOST_RETRIES: Final = 10
-"""More failures than this have one cause, which is not luck."""
+"""More failures than this have one cause, which is not chance."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -26,7 +26,7 @@ class StoredRecord:
 
 
 def data_records(segment: bytes) -> Iterator[StoredRecord]:
-    """Those of one segment; checksums verified, control batches left out."""
+    """The records of one segment; checksums verified, control batches left out."""
     position = 0
     while position < len(segment):
         size = 12 + int.from_bytes(segment[position + 8 : position + 12], "big")
@@ -43,6 +43,6 @@ def data_records(segment: bytes) -> Iterator[StoredRecord]:
 
 
 def partition_records(partition: Path) -> Iterator[StoredRecord]:
-    """Those of a partition directory, in order."""
+    """The records of a partition directory, in order."""
     for log in sorted(partition.glob("*.log")):
         yield from data_records(log.read_bytes())

@@ -12,5 +12,5 @@ if TYPE_CHECKING:
 
 
 def system_call(monkeypatch: pytest.MonkeyPatch, name: str, call: Callable[..., Any]) -> None:
-    """From now on ``os.NAME`` is ``call``."""
+    """Replace ``os.NAME`` by ``call`` from now on."""
     monkeypatch.setattr(os, name, call)  # no disk fails, no call is refused to root, and nothing changes on demand

@@ -20,7 +20,10 @@ _KRAFT_ONLY = frozenset(
 
 
 class ZooKeeperBroker(Broker):
-    """As any broker of ours. ZooKeeper runs from the first start to ``end``, so that the cluster outlives a restart."""
+    """Like any other broker of the tests.
+
+    ZooKeeper runs from the first start to ``end``, so the cluster outlives a restart.
+    """
 
     def __init__(self, libs_dir: Path, work_dir: Path, *, version: str) -> None:
         super().__init__(libs_dir, work_dir, version=version)
