@@ -248,7 +248,7 @@ def test_wishes(tmp_path: Path, wish: dict[str, object]) -> None:
     assert clean(path, options, waiting(config(), T0)).removed.tombstone == 1
 
 
-def beside(topic: TopicConfig, peer_point: int | str) -> TopicConfig:
+def with_peer(topic: TopicConfig, peer_point: int | str) -> TopicConfig:
     """The topic of brokers 1 and 2, always in sync; cleaned at broker 1, and at broker 2 below ``peer_point``."""
     message = peer_point if isinstance(peer_point, str) else {0: peer_point}
     facts, state = ReplicaFacts({}, NOW, NOW), Replicas(BOTH, BOTH)
@@ -274,13 +274,13 @@ def test_it_waits_for_less_clean_replicas(tmp_path: Path, peer_point: int | str,
     rest = encode_batch([Record(b"z", b"1", T0)], base_offset=4)
     segments = {0: tombstone(0) + marker(1), 2: tombstone(2) + marker(3) + rest, 5: b""}
     path = make_log_dir(tmp_path / "logs", {NAME: Partition(segments, cleaner_offset=2)})
-    result = clean(path, CleaningOptions(NOW, force=True), beside(config(), peer_point))
+    result = clean(path, CleaningOptions(NOW, force=True), with_peer(config(), peer_point))
     assert result.error is None, result.reason
     assert {"tombstone": result.removed.tombstone, "marker": result.removed.marker} == removed
     if peer_point == 1:
         assert any("broker 2 is clean below offset 1, this one below 2" in note for note in result.notes)
     # Records that were above the first dirty offset are below it now.
-    again = clean(path, CleaningOptions(NOW, force=True, from_start=True), beside(config(), 9))
+    again = clean(path, CleaningOptions(NOW, force=True, from_start=True), with_peer(config(), 9))
     assert again.removed.tombstone + removed["tombstone"] == 2
     assert again.removed.marker + removed["marker"] == 2
 
@@ -310,5 +310,5 @@ def test_a_marker_waits_for_the_end_of_its_transaction(tmp_path: Path, has: str,
     point = clean(peer, CleaningOptions(NOW, force=True)).first_dirty_offset
     assert point == (4 if goes else 0)
     own = make_log_dir(tmp_path / "own", {NAME: Partition({0: marker + rest, 4: b""}, cleaner_offset=4)})
-    result = clean(own, CleaningOptions(NOW, force=True, from_start=True), beside(config(), point))
+    result = clean(own, CleaningOptions(NOW, force=True, from_start=True), with_peer(config(), point))
     assert result.removed.marker == int(goes)

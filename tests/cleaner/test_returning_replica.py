@@ -143,7 +143,7 @@ class Leader:
         options = CleaningOptions(T0 + time_ms + self.clock_ms, force=True, from_start=True)
         assert clean(self.path, options, topic).outcome in {"cleaned", "unchanged"}
 
-    def clean_while_away(self, log_ms: int | None = None) -> None:
+    def clean_without_follower(self, log_ms: int | None = None) -> None:
         """Until everything removable is removed: records, then the marker's horizon, then the marker."""
         for time_ms in (7300, 9500, 11_000, 12_500, 14_000):
             self.clean(time_ms, log_ms)
@@ -184,7 +184,7 @@ def read_by_follower(batches: Iterable[StoredBatch]) -> dict[bytes, bytes]:
 def test_by_kafkas_rule(tmp_path: Path) -> None:
     """The reason for U-70: the deleted key is back, and aborted records are read as committed."""
     leader = Leader(tmp_path, None)
-    leader.clean_while_away()
+    leader.clean_without_follower()
     assert not leader.has_tombstone
     assert not leader.has_abort
     assert read_by_follower(leader.batches) == {b"k": b"v", b"a": b"aborted", b"b": b"committed", b"z": b"3"}
@@ -205,7 +205,7 @@ def test_by_kafkas_rule(tmp_path: Path) -> None:
 def test_it_waits(tmp_path: Path, snapshot: bool, log_ms: int | None, clock_ms: int) -> None:
     """U-70: tombstone and ABORT marker stay until the follower has them, whatever the clocks and the log are."""
     leader = Leader(tmp_path, Metadata(tmp_path, snapshot), clock_ms)
-    leader.clean_while_away(log_ms)
+    leader.clean_without_follower(log_ms)
     assert leader.has_tombstone
     assert leader.has_abort
     assert read_by_follower(leader.batches) == {b"b": b"committed", b"z": b"3"}
@@ -214,7 +214,7 @@ def test_it_waits(tmp_path: Path, snapshot: bool, log_ms: int | None, clock_ms: 
 def test_it_expires_when_the_follower_has_it(tmp_path: Path) -> None:
     """U-70: not a moment later than the log needs to show it; COMMIT stays as long as the records that it commits."""
     leader = Leader(tmp_path, Metadata(tmp_path))
-    leader.clean_while_away()
+    leader.clean_without_follower()
     leader.clean(CAME_BACK_MS)
     assert leader.has_tombstone
     leader.clean(LEFT_AGAIN_MS)

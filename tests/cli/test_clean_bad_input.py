@@ -49,7 +49,7 @@ LOG = f"orders-0/{0:020d}.log"
 
 
 @pytest.mark.parametrize(
-    ("data", "code", "position", "says"),
+    ("data", "code", "position", "message"),
     [
         pytest.param(FIRST + flipped(SECOND, 64), 5, len(FIRST), "CRC", id="C-56: a flipped bit"),
         pytest.param(FIRST + SECOND[:-1], 5, len(FIRST), "ends inside a batch", id="C-57: cut"),
@@ -61,7 +61,7 @@ LOG = f"orders-0/{0:020d}.log"
         pytest.param(FIRST + control(b"\0\0\0"), 5, len(FIRST), "control key", id="C-57: a control batch of no type"),
     ],
 )  # fmt: skip
-def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position: int, says: str) -> None:
+def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position: int, message: str) -> None:
     """C-74, OP-10: quarantined with one line that has file and byte; the other partition is cleaned."""
     partition = Partition({0: data, 10: batch(10, ("a", "9")), 11: b""})
     path = make_log_dir(root / "logs", {"good-0": good(), "orders-0": partition})
@@ -76,7 +76,7 @@ def test_bad_segment(root: Path, shell: Shell, data: bytes, code: int, position:
     (line,) = answer.errors
     assert line == f"warning: orders-0: {outcomes['orders']['reason']}"
     assert str(path / LOG) in line
-    assert says in line
+    assert message in line
     assert (f"at byte {position}:" in line) == (position >= 0)
     assert tree(path / "orders-0") == before
     assert keys(path / "good-0") == {0: [(1, "k")], 2: []}
@@ -273,11 +273,11 @@ def test_the_state_directory_is_a_file(root: Path, shell: Shell, command: str, b
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [("compression.type=\\u00g1", "server.properties"), (None, "server.properties")],
     ids=["escape", "missing"],
 )
-def test_server_properties(root: Path, shell: Shell, text: str | None, says: str) -> None:
+def test_server_properties(root: Path, shell: Shell, text: str | None, message: str) -> None:
     """An explicitly configured file of the broker."""
     path = make(root)
     file = root / "server.properties"
@@ -287,7 +287,7 @@ def test_server_properties(root: Path, shell: Shell, text: str | None, says: str
     answer = shell.clean(path, "--set", f"cleanerd.broker.properties={file}")
     assert answer.code in {3, 5}
     (line,) = answer.errors
-    assert says in line
+    assert message in line
     assert tree(path) == before
 
 

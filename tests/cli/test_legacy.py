@@ -38,14 +38,14 @@ def magics(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("version", "expected", "says"),
+    ("version", "expected", "words"),
     [
         pytest.param("3.9", [1, 2], "keep their format", id="3.9"),
         pytest.param("4.0", [2, 2], "become v2", id="4.0"),
         pytest.param("auto", [2, 2], "become v2", id="nothing is known"),
     ],
 )
-def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int], says: str) -> None:
+def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int], words: str) -> None:
     """U-18: in the message format of its broker; the result shows the format, and the tombstones' rule of time."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: OLD, 5: b""})})
     answer = shell.clean(path, "--json", "--set", f"cleanerd.broker.version={version}")
@@ -54,7 +54,7 @@ def test_cleaned(tmp_path: Path, shell: Shell, version: str, expected: list[int]
     assert magics(path / "orders-0" / f"{0:020d}.log") == expected
     (note,) = (note for note in entry["notes"] if "v0 or v1" in note)
     assert "2 batches" in note
-    assert says in note
+    assert words in note
     assert "that of their segments' modification times" in note
 
 

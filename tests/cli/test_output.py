@@ -194,12 +194,17 @@ def test_no_word_is_broken_at_the_edge(
     """A continued line is indented, and a path stays in one piece so that it can be copied; a pipe gets one line."""
     text = "/var/lib/kafka/data/orders-0: cannot be cleaned now, see /var/lib/kafka/data-with-quite-a-long-name-too"
     out = Output()
-    says = {"line": out.line, "note": out.note, "warning": out.warning, "item": lambda text: out.item("warning", text)}
+    writers = {
+        "line": out.line,
+        "note": out.note,
+        "warning": out.warning,
+        "item": lambda text: out.item("warning", text),
+    }
     monkeypatch.setenv("COLUMNS", "40")
-    says[channel](text)
+    writers[channel](text)
     assert "".join(capsys.readouterr()).count("\n") == 1
     terminal()
-    says[channel](text)
+    writers[channel](text)
     lines = "".join(capsys.readouterr()).splitlines()
     assert " ".join(line.strip() for line in lines).removeprefix("warning: ").removeprefix("warning  ") == text
     indent = " " * (9 if channel == "item" else 2)

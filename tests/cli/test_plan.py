@@ -206,7 +206,7 @@ def test_after_equals_after_of_clean(root: Path, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "options", "says"),
+    ("facts", "options", "message"),
     [
         pytest.param({"cleaner_offset": 6}, (), "dirty from offset 6, cleanable up to 6", id="all clean"),
         pytest.param({"high_watermark": 1}, (), "set by the high watermark", id="C-05: high watermark"),
@@ -223,13 +223,13 @@ def test_after_equals_after_of_clean(root: Path, shell: Shell) -> None:
     ],
 )
 def test_the_first_rule_against_a_cleaning_is_named(
-    root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], says: str
+    root: Path, shell: Shell, facts: dict[str, int], options: tuple[str, ...], message: str
 ) -> None:
     """The first rule that prevents a cleaning, with its numbers."""
     path = make(root, **facts)
     (entry,) = shell("plan", path, "--json", "--quiet", *COMPACT, *options).json["partitions"]
     assert entry["action"] == "none"
-    assert says in entry["reason"]
+    assert message in entry["reason"]
     answer = shell("plan", path, "--json", "--quiet", "--exit-code", *COMPACT, *options)
     assert answer.code == 0
 

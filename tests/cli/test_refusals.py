@@ -276,7 +276,7 @@ def scene(root: Path, case: Case, mode: Mode) -> Iterator[Scene]:
 class Answered:
     """A command's answer about the partition: whether it is (or would be) cleaned, and otherwise why not."""
 
-    goes: bool
+    is_cleaned: bool
     why: str = field(default="")
 
 
@@ -310,7 +310,7 @@ def the_row(answer: Answer) -> Any:
 def failed(answer: Answer) -> Answered:
     """Errors about the directory as a whole."""
     assert answer.code in {3, 4, 5}, answer
-    return Answered(goes=False, why=answer.out + answer.err)
+    return Answered(is_cleaned=False, why=answer.out + answer.err)
 
 
 def of_daemon(root: Path, path: Path, settings: list[str]) -> Answered:
@@ -321,10 +321,10 @@ def of_daemon(root: Path, path: Path, settings: list[str]) -> Answered:
     found = [scan for _ in range(3) for scan in scanner.scan(context).scans]
     scanner.release()
     if not found:
-        return Answered(goes=False, why="no compacted partition")
+        return Answered(is_cleaned=False, why="no compacted partition")
     scan = found[-1]
     if isinstance(scan, FailedScan):
-        return Answered(goes=False, why=scan.reason)
+        return Answered(is_cleaned=False, why=scan.reason)
     assert isinstance(scan, PartitionScan)
     return Answered(scan.eligible, scan.reason)
 
@@ -345,16 +345,16 @@ def test_plan_promises_nothing_that_is_refused(root: Path, shell: Shell, case: C
         explained = of_explain(shell, found.path, *common)
         scanned = of_daemon(root, found.path, settings)
         done = of_command(shell, mode, found.path, *chosen)
-    assert done.goes == (words is None), done
-    assert exactly.goes == done.goes, exactly
+    assert done.is_cleaned == (words is None), done
+    assert exactly.is_cleaned == done.is_cleaned, exactly
     reported = [done, exactly]
     if not case.exact:
-        assert planned.goes == done.goes, planned
+        assert planned.is_cleaned == done.is_cleaned, planned
         reported += [planned]
         if not case.options:
-            assert explained.goes == done.goes, explained
+            assert explained.is_cleaned == done.is_cleaned, explained
             reported += [explained]
         if not (case.unseen or case.options):
-            assert scanned.goes == done.goes, scanned
+            assert scanned.is_cleaned == done.is_cleaned, scanned
     if words is not None:
         assert [message for message in reported if words not in message.why] == []

@@ -138,22 +138,22 @@ def test_another_disk_is_mounted_meanwhile(tmp_path: Path, monkeypatch: pytest.M
     (after / FUTURE).mkdir()
     for path in (before, after):
         os.utime(path, ns=(10**18, 10**18))
-    here, arguments = tmp_path / "here", []
-    here.symlink_to(before)
+    scanned_dir, arguments = tmp_path / "here", []
+    scanned_dir.symlink_to(before)
     real = os.listdir
 
     def mounted(path: int | Path) -> list[str]:
         if not arguments:
             arguments.append(path)
-            here.unlink()
-            here.symlink_to(after)
+            scanned_dir.unlink()
+            scanned_dir.symlink_to(after)
         return real(path)
 
     system_call(monkeypatch, "listdir", mounted)  # at this very moment
-    incoming_replicas(here)
-    here.unlink()
-    here.symlink_to(before)
-    assert incoming_replicas(here) == frozenset()
-    here.unlink()
-    here.symlink_to(after)
-    assert incoming_replicas(here) == {TopicPartition("orders", 0)}
+    incoming_replicas(scanned_dir)
+    scanned_dir.unlink()
+    scanned_dir.symlink_to(before)
+    assert incoming_replicas(scanned_dir) == frozenset()
+    scanned_dir.unlink()
+    scanned_dir.symlink_to(after)
+    assert incoming_replicas(scanned_dir) == {TopicPartition("orders", 0)}

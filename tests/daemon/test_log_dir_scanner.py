@@ -128,7 +128,7 @@ def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path
 
 
 @pytest.mark.parametrize(
-    ("replicated", "records", "says"),
+    ("replicated", "records", "words"),
     [
         pytest.param("required", None, "the metadata log of the running broker was not found", id="hidden"),
         pytest.param("required", (partition(ID1, 0, [1], [1]),), "", id="readable"),
@@ -137,7 +137,7 @@ def test_the_tombstones_that_the_last_cleaning_kept_are_in_the_status(root: Path
     ],
 )
 def test_unknown_replicas_are_a_warning(
-    root: Path, replicated: str, records: tuple[bytes, ...] | None, says: str
+    root: Path, replicated: str, records: tuple[bytes, ...] | None, words: str
 ) -> None:
     """U-70: if tombstones wait because the replicas are unknown, ``status`` and the page show it, with the solution."""
     with broker(root, 1):
@@ -148,7 +148,9 @@ def test_unknown_replicas_are_a_warning(
         scans = scanner.scan(context), scanner.scan(context, [TopicPartition("orders", 0)])
     for scan in scans:
         found = [each for each in scan.warnings if "tombstones wait" in each]
-        assert [each.startswith(f"{root}: tombstones wait: ") and says in each for each in found] == [True] * bool(says)
+        assert [each.startswith(f"{root}: tombstones wait: ") and words in each for each in found] == [True] * bool(
+            words
+        )
 
 
 def test_a_topics_partitions_share_its_configuration(root: Path) -> None:

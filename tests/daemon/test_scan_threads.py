@@ -394,12 +394,12 @@ def test_the_sweep_runs_after_the_scan_is_reported(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     merged, warned = list[LogDirScan](), list[str]()
     swept: list[Path] = []
-    goes_on = threading.Event()
+    resume = threading.Event()
 
     class Waiting(StateSweeper):
         def after(self, scan: LogDirScan, _store: object, *, all_seen: bool = True, log_dirs: object = ()) -> None:
             assert (all_seen, log_dirs) == (True, (root,))
-            goes_on.wait(PATIENCE_SECONDS)
+            resume.wait(PATIENCE_SECONDS)
             swept.append(scan.path)
             if len(swept) == 2:
                 raise ValueError("a bug")
@@ -411,7 +411,7 @@ def test_the_sweep_runs_after_the_scan_is_reported(root: Path) -> None:
         scans.attend([root])
         await scans.scan(reported, {root: None})
         assert (len(merged), swept) == (1, [])
-        goes_on.set()
+        resume.set()
         await scans.scan(reported, {root: None})
         assert swept[:1] == [root], "before the next scan, by the same thread"
         await until("the second is reported", lambda: bool(warned))

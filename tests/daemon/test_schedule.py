@@ -73,9 +73,9 @@ def test_outside_of_the_windows_only_requests_or_overdue_partitions_start() -> N
 
 
 def test_one_clean_a_partition_also_while_it_moves_between_directories() -> None:
-    here, there = candidate(1, log_dir="/a"), candidate(1, log_dir="/b")
-    assert choose([here, there], [], ScheduleLimits(9, 9)) == [here]
-    assert choose([there], [("/a", here.name)], ScheduleLimits(9, 9)) == []
+    in_a, in_b = candidate(1, log_dir="/a"), candidate(1, log_dir="/b")
+    assert choose([in_a, in_b], [], ScheduleLimits(9, 9)) == [in_a]
+    assert choose([in_b], [("/a", in_a.name)], ScheduleLimits(9, 9)) == []
 
 
 def test_the_cap_of_a_log_directory_lets_others_through() -> None:

@@ -148,20 +148,20 @@ def registries(draw: st.DrawFn) -> PartitionRegistry:
     if draw(st.booleans()):
         mode = DirMode("observe", "cleanerd.mode is observe", "observe")
         registry.merge(replace(dir_scan(found), mode=mode), NOW)
-    here = entry_of(registry)
+    entry = entry_of(registry)
     low, count, high = draw(sizes), draw(sizes), draw(sizes)
     estimate = Reclaimable(*sorted((low, count, high))[1:2], low=min(low, high), high=max(low, high), method="sample")
-    here.saving = draw(st.none() | st.just(replace(SAVING, dirty_bytes=draw(sizes), estimate=estimate)))
-    here.share = draw(st.floats(0, 1))
+    entry.saving = draw(st.none() | st.just(replace(SAVING, dirty_bytes=draw(sizes), estimate=estimate)))
+    entry.share = draw(st.floats(0, 1))
     if draw(st.booleans()):
-        here.failed = FailedScan(NAME, REASONS["failed"], Cause.ENVIRONMENT)
+        entry.failed = FailedScan(NAME, REASONS["failed"], Cause.ENVIRONMENT)
     if draw(st.booleans()):
-        here.quarantine = Quarantine(REASONS["quarantined"], NOW, 1, NOW + 1)
+        entry.quarantine = Quarantine(REASONS["quarantined"], NOW, 1, NOW + 1)
     if draw(st.booleans()):
-        here.hold = RetryDelay().extended(REASONS["hold"], NOW, Backoff(1, 2))
-    here.queued, here.paused = draw(st.booleans()), draw(st.booleans())
-    here.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "tombstone_removal", "manual"]))
-    here.excluded = draw(st.sampled_from(["", REASONS["excluded"]]))
+        entry.hold = RetryDelay().extended(REASONS["hold"], NOW, Backoff(1, 2))
+    entry.queued, entry.paused = draw(st.booleans()), draw(st.booleans())
+    entry.trigger = draw(st.none() | st.sampled_from(["ratio", "overdue", "tombstone_removal", "manual"]))
+    entry.excluded = draw(st.sampled_from(["", REASONS["excluded"]]))
     return registry
 
 
@@ -238,8 +238,8 @@ def test_the_state_of_kafkas_cleaner(state: CleanerState, runs: bool, noted: str
 
 def test_the_page_shows_that_kafkas_cleaner_is_off() -> None:
     registry = registry_with()
-    here = registry.dirs[KEY[0]]
+    entry = registry.dirs[KEY[0]]
     facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1, cluster_id=None)
-    registry.merge(replace(here, facts=facts), NOW)
+    registry.merge(replace(entry, facts=facts), NOW)
     assert log_dir_view(registry, registry.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
     assert "Kafka's own cleaner is off" in explain_answer(registry, entry_of(registry), ANSWER)["notes"][-1]

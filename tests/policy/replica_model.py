@@ -206,18 +206,18 @@ class World:
         newest = {each.key: at for at, each in below.items() if not each.marker and ends.get(each.txn) != "abort"}
         had = {each.txn for each in below.values() if each.txn and not each.marker}
         for at, each in below.items():
-            goes_by_horizon = each.txn not in had if each.marker else each.value is None
+            expires = each.txn not in had if each.marker else each.value is None
             if not each.marker and (ends.get(each.txn) == "abort" or newest[each.key] != at):
                 del broker.log[at]
             elif (
-                goes_by_horizon
+                expires
                 and each.horizon is not None
                 and at < expires_below
                 and bound.expiry_ms(now) >= safe_horizon_ms(np.array([each.horizon]), np.array([each.time]))[0]
             ):
                 del broker.log[at]
                 self.expired += 1
-            elif goes_by_horizon and each.horizon is None:
+            elif expires and each.horizon is None:
                 each.horizon = begin + RETENTION_MS
         broker.clean = max(broker.clean, stable)
 

@@ -239,7 +239,7 @@ def test_end_of_group(actions: list[int], expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "max_timestamp_ms", "at_bound", "beside", "alone"),
+    ("records", "max_timestamp_ms", "at_bound", "next_to_others", "alone"),
     [
         pytest.param(3, 500, False, CLOSING, CLOSING_ALONE, id="U-13: emptied, without its time"),
         pytest.param(3, 0, False, CLOSING, CLOSING_ALONE, id="emptied, whatever its time"),
@@ -254,12 +254,12 @@ def test_end_of_group(actions: list[int], expected: int) -> None:
         pytest.param(0, 0, True, CLOSING, ACTION_COPY, id="closed by an earlier release, the bound came to it since"),
     ],
 )
-def test_closing(records: int, max_timestamp_ms: int, at_bound: bool, beside: int, alone: int) -> None:
+def test_closing(records: int, max_timestamp_ms: int, at_bound: bool, next_to_others: int, alone: int) -> None:
     """U-13: next to others, a closing batch does not set its segment's time, and no search by time alone finds it.
 
     Kafka's own at the bound keeps its time.
     """
-    assert closing(records, max_timestamp_ms, at_bound=at_bound) == LastBatchAction(beside, alone)
+    assert closing(records, max_timestamp_ms, at_bound=at_bound) == LastBatchAction(next_to_others, alone)
 
 
 @pytest.mark.parametrize("total", [0, 1, 63, 64, 65, 128, 130])

@@ -62,8 +62,8 @@ def test_the_cleaner_of_a_partition(tmp_path: Path, daemon: dict[str, str] | Non
 def test_topics_that_kafkas_cleaner_skips(tmp_path: Path) -> None:
     """Another strategy, a topic that it skips, and one whose configuration is unknown."""
     assert facts(tmp_path / "1", None, compaction_strategy="timestamp").cleaned_by == "operator"
-    kept_away = {"min_cleanable_dirty_ratio": "1", "max_compaction_lag_ms": str(NO_LIMIT_MS)}
-    assert facts(tmp_path / "2", None, **kept_away).cleaned_by == "operator"
+    delegated = {"min_cleanable_dirty_ratio": "1", "max_compaction_lag_ms": str(NO_LIMIT_MS)}
+    assert facts(tmp_path / "2", None, **delegated).cleaned_by == "operator"
 
 
 def test_a_running_broker_moves_its_recovery_point(tmp_path: Path) -> None:

@@ -126,11 +126,11 @@ def test_queried_while_it_runs_and_stored_for_when_it_does_not(
     assert (convert, "ZooKeeper mode" in why) == (False, True)
     # The broker may have a newer configuration than the one that it reported long before it stopped.
     now = os.stat(directory / HIGH_WATERMARKS).st_mtime_ns // 1_000_000
-    for ago_ms, believed in ((UNQUERIED_MS - 60_000, True), (UNQUERIED_MS + 60_000, False)):
+    for ago_ms, expected in ((UNQUERIED_MS - 60_000, True), (UNQUERIED_MS + 60_000, False)):
         set_queried(state / "topics.json", now - ago_ms)
         old = facts(directory, state, running=False)
-        assert old.topic_config("orders").policy_known is believed
-        assert bool(old.warnings) is not believed
+        assert old.topic_config("orders").policy_known is expected
+        assert bool(old.warnings) is not expected
 
     set_queried(state / "topics.json", now)
     command = ["clean", str(directory), "--force", "--yes", "--set", f"cleanerd.state.dir={state}"]

@@ -34,10 +34,10 @@ def sent_to_workers(spark: SparkSession, message: Mapping[str, str]) -> Iterator
 
 def check_read_in_tasks(spark: SparkSession, url: str, log_dir: Path) -> None:
     """The rows of the source, in several splits, and the counts of jobs."""
-    there, here = (ReadableLogs(spark, place) for place in (url, log_dir))
+    there, locally = (ReadableLogs(spark, place) for place in (url, log_dir))
     rows = [
-        sorted(map(tuple, logs.read(splitBytes=3000).drop("segment").collect()), key=repr) for logs in (there, here)
+        sorted(map(tuple, logs.read(splitBytes=3000).drop("segment").collect()), key=repr) for logs in (there, locally)
     ]
     assert rows[0] == rows[1]
     assert len(rows[0]) > 5
-    assert there.profile() == here.profile()
+    assert there.profile() == locally.profile()

@@ -132,7 +132,7 @@ def test_executors_and_a_store(spark: SparkSession, store: Store, tmp_path: Path
             del environment[key]
     assert archive.exit_code == 0
     for each in store.client.list_objects_v2(Bucket="archive", Prefix="tasks-cleaned/")["Contents"]:
-        here = tmp_path / each["Key"]
-        here.parent.mkdir(parents=True, exist_ok=True)
-        store.client.download_file("archive", each["Key"], str(here))
+        downloaded = tmp_path / each["Key"]
+        downloaded.parent.mkdir(parents=True, exist_ok=True)
+        store.client.download_file("archive", each["Key"], str(downloaded))
     assert found_in(tmp_path / "tasks-cleaned") == cleaned_locally(capsys, path)

@@ -70,12 +70,12 @@ def test_in_pieces(places: Path, monkeypatch: pytest.MonkeyPatch, most: str) -> 
     """Data too large for the memory are cut by offset, by key, or both: records in two pieces are still matched."""
     whole = verdicts(places, every=FEW)
     cuts: set[tuple[int, int]] = set()
-    shard_here = judging._judge_shard_locally
+    judge_locally = judging._judge_shard_locally
 
     def watched(*given: Any) -> PairFindings:
         pieces, _, shards = given[4]
         cuts.add((pieces, shards))
-        return shard_here(*given)
+        return judge_locally(*given)
 
     monkeypatch.setattr(judging, "_judge_shard_locally", watched)  # to see the cuts: the result must not show them
     limits = MemoryLimits(window_bits=1, waiting_rows=1, slice_rows=1)

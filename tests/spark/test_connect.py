@@ -99,20 +99,20 @@ def test_a_stream(connect: SparkSession, path: Path) -> None:
 
 def test_jobs_find_what_a_local_run_finds(connect: SparkSession, path: Path, tmp_path: Path) -> None:
     """Profile, audit, comparison and search return the same as without any session; a snapshot has the same records."""
-    there, here = Logs(connect, path, STRATEGY), Logs(None, path, STRATEGY)
-    assert there.profile() == here.profile()
-    assert there.what_if(["offset", "timestamp"]) == here.what_if(["offset", "timestamp"])
+    remote_logs, local = Logs(connect, path, STRATEGY), Logs(None, path, STRATEGY)
+    assert remote_logs.profile() == local.profile()
+    assert remote_logs.what_if(["offset", "timestamp"]) == local.what_if(["offset", "timestamp"])
     before = make_logs(tmp_path / "before", [user("a", 6, b"lost"), user("b", 0, b"overtaken")])
-    audits = [logs.audit(before, clean_below=7, now_ms=NOW) for logs in (there, here)]
+    audits = [logs.audit(before, clean_below=7, now_ms=NOW) for logs in (remote_logs, local)]
     judged = [[(each.name, each.findings, each.kept_records) for each in audit.partitions] for audit in audits]
     assert judged[0] == judged[1]
     assert audits[0].found > 0
-    assert there.compare_replicas([path]).partitions == here.compare_replicas([path]).partitions
-    found = there.find_keys([b"a", b"key-1"])
-    assert found == here.find_keys([b"a", b"key-1"])
+    assert remote_logs.compare_replicas([path]).partitions == local.compare_replicas([path]).partitions
+    found = remote_logs.find_keys([b"a", b"key-1"])
+    assert found == local.find_keys([b"a", b"key-1"])
     assert {each.offset for each in found.occurrences if each.key == b"a"} == {0, 2}
-    taken = there.latest().write_parquet(tmp_path / "there")
-    assert taken == here.latest().write_parquet(tmp_path / "here")
+    taken = remote_logs.latest().write_parquet(tmp_path / "there")
+    assert taken == local.latest().write_parquet(tmp_path / "here")
     columns = "topic string, partition int, offset long, value binary"
     rows = [
         sorted(map(tuple, connect.read.schema(columns).parquet(str(tmp_path / place)).collect()))

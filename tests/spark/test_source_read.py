@@ -99,17 +99,17 @@ def test_a_false_index(tmp_path: Path) -> None:
     path = simple(tmp_path / "logs", count=100, a_segment=100)
     index = path / "t-0" / f"{0:020d}.index"
     good = index.read_bytes()
-    lies: list[Callable[[int, int], tuple[int, int]]] = [
+    corruptions: list[Callable[[int, int], tuple[int, int]]] = [
         lambda offset, position: (offset, position + 1),
         lambda offset, position: (offset, position + 10**6),
         lambda offset, position: (offset // 4 + 1, position),
         lambda offset, position: (3 * offset // 4, position),  # still ascending, so that it is an index
         lambda offset, position: (2 * offset, position),
     ]
-    for lie in lies:
+    for corrupt in corruptions:
         entries = [(int.from_bytes(good[at : at + 4], "big"), int.from_bytes(good[at + 4 : at + 8], "big"))
                    for at in range(0, len(good), 8)]  # fmt: skip
-        index.write_bytes(b"".join(n.to_bytes(4, "big") for entry in entries for n in lie(*entry)))
+        index.write_bytes(b"".join(n.to_bytes(4, "big") for entry in entries for n in corrupt(*entry)))
         for begin in (0, 30, 99):
             found = offsets(path, splitBytes="200", startingOffsets={"t": {"0": begin}})
             assert found == list(range(begin, 100))

@@ -60,8 +60,8 @@ def test_the_same_rows(store: Store, url: str, log_dir: Path) -> None:
         {"view": "latest"},
         {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
     ):
-        rows, here = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
-        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
+        rows, local_rows = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
+        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in local_rows]
         assert rows
         assert {row["segment"].replace("s3://", "s3a://").startswith(url) for row in rows} == {True}
     assert offsets("s3://archive/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")
@@ -316,8 +316,8 @@ def test_commands_without_spark(
         return json.loads(capsys.readouterr().out)
 
     assert requested("profile", url) == requested("profile", log_dir)
-    there, here = (requested("snapshot", place, "--out", tmp_path / place[-4:]) for place in (url, str(log_dir)))
-    assert there["partitions"] == here["partitions"]
+    there, local_rows = (requested("snapshot", place, "--out", tmp_path / place[-4:]) for place in (url, str(log_dir)))
+    assert there["partitions"] == local_rows["partitions"]
     assert there["records"] > 10
 
 
@@ -331,12 +331,12 @@ def test_commands_in_tasks(store: Store, url: str, log_dir: Path, tmp_path: Path
     cleaned = store.put(worse, "worse")
     values = {key: value for key, value in os.environ.items() if key.startswith("AWS_")}
     with sent_to_workers(spark, values):
-        there, here = (
+        there, local_rows = (
             ReadableLogs(spark, after).audit(before, clean_below=0, now_ms=NOW_MS, digest_key=bytes(16))
             for after, before in ((cleaned, url), (worse, log_dir))
         )
         assert [(each.findings, each.before, each.after) for each in there.partitions] == [
-            (each.findings, each.before, each.after) for each in here.partitions
+            (each.findings, each.before, each.after) for each in local_rows.partitions
         ]
         assert there.found > 0
         assert all(each.file.startswith("s3://archive/") for part in there.partitions for each in part.examples)

@@ -87,8 +87,8 @@ def test_the_same_rows(store: OtherStore, url: str, log_dir: Path) -> None:
         {"view": "latest"},
         {"view": "all", "startingOffsets": {"orders": {"0": 7}}, "endingOffsets": {"orders": {"0": 60}}},
     ):
-        rows, here = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
-        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in here]
+        rows, local_rows = read_rows(url, **everywhere, **requested), read_rows(log_dir, **everywhere, **requested)
+        assert [{**row, "segment": ""} for row in rows] == [{**row, "segment": ""} for row in local_rows]
         assert rows
         assert {row["segment"].startswith(url) for row in rows} == {True}
     assert offsets(f"{store.root}/back*/?/data") == offsets(log_dir) == offsets(f"{url}/{NAME}")

@@ -136,10 +136,10 @@ def test_commands_on_two_workers(server: Store, tmp_path: Path, capsys: pytest.C
         command("snapshot", url, "--format", "delta", "--out", f"{store}/table")
         alone(capsys, "snapshot", logs, "--format", "delta", "--out", mine / "table", *message)
         order = [(name, "ascending") for name in ("topic", "partition", "offset")]
-        there, here = (
+        there, local = (
             DeltaTable(str(each)).to_pyarrow_table().sort_by(order) for each in (f"{store}/table", mine / "table")
         )
-        assert there.equals(here)
+        assert there.equals(local)
         assert there.num_rows > 50
 
         reported = submitted(

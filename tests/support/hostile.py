@@ -76,13 +76,13 @@ def plant(path: Path, what: str, victim: Victim) -> bool:
         case "fifo":
             os.mkfifo(path)
         case "socket":
-            here = os.getcwd()
+            previous = os.getcwd()
             os.chdir(path.parent)  # a socket's path may have 107 bytes
             try:
                 with socket.socket(socket.AF_UNIX) as bound:
                     bound.bind(path.name)
             finally:
-                os.chdir(here)
+                os.chdir(previous)
         case "directory":
             path.mkdir()
             (path / "in the way").touch()
