@@ -1,6 +1,6 @@
-/* Preloaded into the daemon: the wall clock is as far off as the first eight bytes of the file $CLOCK_OFF say (in
- * milliseconds, changed while it runs). Every other clock goes on as it does. libfaketime does the same, but breaks the
- * absolute sleeps on the monotonic clock that Python's time.sleep is made of. */
+/* Preloaded into the daemon: shifts the wall clock by the first eight bytes of the file $CLOCK_OFF, in milliseconds.
+ * The file may change while the daemon runs. All other clocks are unchanged. libfaketime does the same, but breaks
+ * absolute sleeps on the monotonic clock, which Python's time.sleep uses. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -39,9 +39,9 @@ int gettimeofday(struct timeval *restrict now, void *restrict zone) {
     return 0;
 }
 
-time_t time(time_t *told) {
+time_t time(time_t *seconds) {
     struct timespec exact;
     clock_gettime(CLOCK_REALTIME, &exact);
-    if (told != NULL) *told = exact.tv_sec;
+    if (seconds != NULL) *seconds = exact.tv_sec;
     return exact.tv_sec;
 }

@@ -6,7 +6,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.MiniDFSCluster;
 
-/** HDFS of one name node and one data node below the directory that it is given, told by lines what to do. */
+/** HDFS of one name node and one data node below the given directory; lines of standard input are its commands. */
 public final class Hdfs {
   public static void main(String[] arguments) throws Exception {
     Configuration settings = new Configuration();

@@ -3,7 +3,7 @@ import java.io.OutputStream;
 import org.apache.hadoop.yarn.conf.YarnConfiguration;
 import org.apache.hadoop.yarn.server.MiniYARNCluster;
 
-/** YARN with one node until standard input ends; writes its configuration to the file that it is given. */
+/** YARN with one node until standard input ends; writes its configuration to the given file. */
 public final class Yarn {
   public static void main(String[] arguments) throws Exception {
     YarnConfiguration settings = new YarnConfiguration();
@@ -11,7 +11,7 @@ public final class Yarn {
     settings.set("yarn.resourcemanager.hostname", "127.0.0.1");
     settings.set("yarn.nodemanager.hostname", "127.0.0.1");
     settings.set("yarn.nodemanager.bind-host", "127.0.0.1");
-    // Java reserves more than it takes; and a disk that is nearly full is the machine's business.
+    // Java reserves more memory than it uses; a nearly full disk does not matter here.
     settings.setBoolean("yarn.nodemanager.vmem-check-enabled", false);
     settings.set("yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage", "100");
     settings.set("yarn.minicluster.yarn.nodemanager.resource.memory-mb", "6144");
