@@ -15,13 +15,13 @@ needs extra disk space for one group only. Nothing here touches a file that a br
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
 from cleanerd.cleaner.index import ChunkDecoding
 from cleanerd.cleaner.map_size import SIZING, MapSizing
-from cleanerd.cleaner.rewrite import GroupTooLargeError, rewrite_group
+from cleanerd.cleaner.rewrite import GroupTooLargeError, LargeBatches, rewrite_group
 from cleanerd.cleaner.stage import Staging
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.cleaner.verify import verify_staged
@@ -84,7 +84,7 @@ class WrittenTotals:
     sources: int = 0
     bytes_read: int = 0
     bytes_written: int = 0
-    oversized: int = 0
+    large: LargeBatches = field(default_factory=LargeBatches)
     rewrite_seconds: float = 0.0
 
 
@@ -140,7 +140,7 @@ class Cleaning:
         )
 
     def _oversize_note(self) -> tuple[str, ...]:
-        count, most = self.totals.oversized, self.plan.max_message_bytes
+        count, most = self.totals.large.oversized, self.plan.max_message_bytes
         return (f"{count} rewritten batches are larger than max.message.bytes {most}",) if count else ()
 
     def _strategy_notes(self) -> list[str]:
@@ -327,7 +327,7 @@ class Cleaning:
         verify_members(self.pool, staging, members, written)
         staged = staging.finish(members, written)
         self._require_saving(staged, members)
-        self.count(staged, members, written.oversized, time.monotonic() - started)
+        self.count(staged, members, written.large, time.monotonic() - started)
         self._recordless.add(group)
         return staged
 
@@ -372,13 +372,15 @@ class Cleaning:
             if each.removed_tombstones is not None:
                 yield from removed_tombstone_keys(decoder, each.source, each.removed_tombstones)
 
-    def count(self, staged: StagedGroup, members: Sequence[SegmentDecision], oversized: int, seconds: float) -> None:
+    def count(
+        self, staged: StagedGroup, members: Sequence[SegmentDecision], large: LargeBatches, seconds: float
+    ) -> None:
         """Add a group to the totals."""
         self.totals.groups += 1
         self.totals.sources += len(members)
         self.totals.bytes_read += sum(member.source.segment.size_bytes for member in members)
         self.totals.bytes_written += staged.files["log"].bytes
-        self.totals.oversized += oversized
+        self.totals.large += large
         self.totals.rewrite_seconds += seconds
 
 

@@ -113,10 +113,9 @@ class Decision:
 
     ``map_note``: that the keys were on disk, or why they were not; "" if they fit the map. ``index_seconds``,
     ``decide_seconds``: duration of both phases, all passes together. ``guard_note``: why no tombstone could be proven
-    removable, if so. ``next_purge_ms``: when the next remaining tombstones or markers can be removed, None
-    if none waits for a time. ``map_utilization``: entries by capacity of the fullest pass's map, 0 to 1.
-    ``index_note``: corrections of the transaction indexes by the log's markers (U-44). ``disorder_note``: how records
-    with descending offsets were treated (U-45).
+    removable, if so. ``map_utilization``: entries by capacity of the fullest pass's map, 0 to 1. ``index_note``:
+    corrections of the transaction indexes by the log's markers (U-44). ``disorder_note``: how records with descending
+    offsets were treated (U-45).
     """
 
     segments: tuple[SegmentDecision, ...]
@@ -128,7 +127,7 @@ class Decision:
     oddities: RecordAnomalies
     guard_note: str
     disorder_note: str
-    next_purge_ms: int | None
+    next_purge: NextPurge
     map_utilization: float
     index_note: str = ""
 
@@ -227,13 +226,24 @@ def _make_decision(
         oddities=found.oddities,
         guard_note=guards.note,
         disorder_note=disorder.note,
-        next_purge_ms=next_purge_ms(plan, decided, for_deleted=guards.for_deleted),
+        next_purge=next_purge(plan, decided, for_deleted=guards.for_deleted),
         map_utilization=found.map_utilization,
         index_note=index_note,
     )
 
 
-def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> int | None:
+@dataclass(frozen=True, slots=True)
+class NextPurge:
+    """When the next remaining tombstones or markers can be removed, None if there are none.
+
+    ``without_new_ms``: the same if no batch gets the delete horizon that it should, because of its size (U-95).
+    """
+
+    at_ms: int | None = None
+    without_new_ms: int | None = None
+
+
+def next_purge(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for_deleted: bool) -> NextPurge:
     """The earliest future horizon: existing ones, and those that this cleaning sets (C-48).
 
     A horizon of now, as with ``delete.retention.ms=0``, is due now. A marker whose data this cleaning removes gets its
@@ -244,16 +254,18 @@ def next_purge_ms(plan: CleaningPlan, decided: Sequence[SegmentDecision], *, for
     """
     waits = plan.rules.tombstone_guard == "horizon" and any(each.waiting for each in decided)
     if waits and plan.rules.versioned and any(each.kept < each.records for each in decided):
-        return plan.expiry_ms
+        return NextPurge(plan.expiry_ms, plan.expiry_ms)
     horizons = [decision.next_horizon_ms for decision in decided]
-    if any(decision.horizons_begun or decision.shortens_transactions for decision in decided):
-        begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
-        horizons.append(begun if begun >= 0 else None)
+    begun = new_horizon_ms(plan.now_ms, plan.delete_retention_ms)
+    new = [begun] if begun >= 0 and any(decision.horizons_begun for decision in decided) else []
+    if begun >= 0 and any(decision.shortens_transactions for decision in decided):
+        horizons.append(begun)
     if any(decision.waits_for_producers for decision in decided):
         horizons.append(plan.producers_expired_ms)
     if waits and for_deleted:
         horizons.append(plan.now_ms + LOG_START_WRITTEN_MS)
-    return min((horizon for horizon in horizons if horizon is not None), default=None)
+    known = [horizon for horizon in horizons if horizon is not None]
+    return NextPurge(min([*known, *new], default=None), min(known, default=None))
 
 
 def record_evidence(evidence: SegmentEvidence, winners: NDArray[np.uint64] | None) -> RecordEvidence:

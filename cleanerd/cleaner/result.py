@@ -212,6 +212,9 @@ def cleaning_result(
     def total(name: str) -> int:
         return sum(map(attrgetter(name), decision.segments))
 
+    purge, begun = decision.next_purge, total("horizons_begun")
+    is_too_large = 0 < begun <= totals.large.without_horizon
+
     return CleaningResult(
         found.log.name,
         log_dir,
@@ -243,7 +246,7 @@ def cleaning_result(
         ),
         passes=decision.passes,
         map_utilization=decision.map_utilization,
-        next_purge_ms=decision.next_purge_ms,
+        next_purge_ms=purge.without_new_ms if is_too_large else purge.at_ms,
         bytes_read=totals.bytes_read,
         bytes_written=totals.bytes_written,
         seconds={

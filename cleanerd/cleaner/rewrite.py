@@ -50,12 +50,25 @@ class SegmentOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LargeBatches:
+    """Rebuilt batches of an output that are, or would be, too large.
+
+    ``oversized``: larger than both ``max.message.bytes`` and their original; they are written anyway (C-55, R534-5).
+    ``without_horizon``: with their new delete horizon larger than ``segment.bytes``; they have none (U-95).
+    """
+
+    oversized: int = 0
+    without_horizon: int = 0
+
+    def __add__(self, other: LargeBatches) -> LargeBatches:
+        return LargeBatches(self.oversized + other.oversized, self.without_horizon + other.without_horizon)
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenSegment:
     """The written segment: the index contents, and the facts that verification compares with the file.
 
-    ``oversized`` counts rebuilt batches larger than both ``max.message.bytes`` and their original: they are written
-    anyway (C-55, R534-5). ``time_entries_max``: how many entries the time index may have; a full one can lack the last
-    entry (T-36).
+    ``time_entries_max``: how many entries the time index may have; a full one can lack the last entry (T-36).
     """
 
     base: int
@@ -67,17 +80,17 @@ class WrittenSegment:
     time_entries_max: int
     batches: int
     records: int
-    oversized: int
+    large: LargeBatches
     last_offset: int
     max_unpacked_bytes: int = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenChunk:
-    """A chunk's result; ``oversized`` as in :class:`WrittenSegment`."""
+    """A chunk's result."""
 
     written: _kernel.Written
-    oversized: int
+    large: LargeBatches
 
     @property
     def consumed(self) -> int:
@@ -103,7 +116,7 @@ class TargetSegment:
         self.crc = 0
         self.batches = 0
         self.records = 0
-        self.oversized = 0
+        self.large = LargeBatches()
         self.last_offset = -1
 
     def append(self, rewritten: RewrittenChunk) -> None:
@@ -111,7 +124,7 @@ class TargetSegment:
         written = rewritten.written
         if len(written) == 0:
             return
-        self.oversized += rewritten.oversized
+        self.large += rewritten.large
         self._output.write(written.with_lead, len(written.with_lead) - len(written.data))
         self.crc = _kernel.crc32c_of_batches(written.data, self.crc)
         self.index.append(written)
@@ -132,7 +145,7 @@ class TargetSegment:
             time_entries_max=self._time_entries_max,
             batches=self.batches,
             records=self.records,
-            oversized=self.oversized,
+            large=self.large,
             last_offset=self.last_offset,
             max_unpacked_bytes=self._max_unpacked_bytes,
         )
@@ -246,7 +259,7 @@ class SourcePartRewrite:
         self._record += written.records_read
         large = written.size > self._max_message_bytes
         grown = int(np.count_nonzero(large & (written.size > written.source_size))) if large.any() else 0
-        return RewrittenChunk(written, grown)
+        return RewrittenChunk(written, LargeBatches(grown, written.without_horizon))
 
 
 class _Chunk:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, Progress
-from cleanerd.cleaner.decide import Decision, next_purge_ms
+from cleanerd.cleaner.decide import Decision, next_purge
 from cleanerd.cleaner.map_size import MAP_ENTRY_BYTES, MIN_MAP_BYTES
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.record_anomalies import RecordAnomalies
@@ -120,7 +120,7 @@ class SparkCleaning(Cleaning):
             guard_note=guard_note,
             disorder_note="",
             # No task reports which records a tombstone waits for.
-            next_purge_ms=next_purge_ms(
+            next_purge=next_purge(
                 self.plan, segments, for_deleted=self.plan.lasting_start_offset < self.plan.log_start_offset
             ),
             map_utilization=0.0,
@@ -220,7 +220,7 @@ class SparkCleaning(Cleaning):
     def verify(self, group: Group, staging: Staging) -> StagedGroup:  # noqa: ARG002
         """The group, which its task has verified."""
         rewritten = self._rewritten[group]
-        self.count(rewritten.group, self.members(group), rewritten.oversized, rewritten.seconds)
+        self.count(rewritten.group, self.members(group), rewritten.large, rewritten.seconds)
         return rewritten.group
 
     def _rewrite_by_tasks(self, waiting: list[Group]) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cleanerd.cleaner.cleaner import NoProgress, rewrite_members, verify_members
 from cleanerd.cleaner.index import ChunkDecoding
-from cleanerd.cleaner.rewrite import GroupTooLargeError
+from cleanerd.cleaner.rewrite import GroupTooLargeError, LargeBatches
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.format.names import file_name
 from cleanerd.spark.decisions import StoredDecision, removed_bits, with_bits
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StagedByTask:
-    """A group that an executor staged: its attempt's directory, how many batches are too large, and the duration."""
+    """A group that an executor staged: its attempt's directory, batches that are too large, and the duration."""
 
     group: StagedGroup
     attempt: str
-    oversized: int
+    large: LargeBatches
     seconds: float
 
     @property
@@ -70,23 +70,23 @@ def _staged(
     directory = pool.reader.directory
     with AttemptStaging(plan, directory, attempt=attempt, reserve_bytes=reserve_bytes) as staging:
         try:
-            group, oversized = stage_group(plan, pool, staging, members)
+            group, large = stage_group(plan, pool, staging, members)
         except GroupTooLargeError as error:
             staging.discard()
             return error.source
         except BaseException:
             staging.discard()
             raise
-    return StagedByTask(group, attempt, oversized, time.monotonic() - started)
+    return StagedByTask(group, attempt, large, time.monotonic() - started)
 
 
 def stage_group(
     plan: CleaningPlan, pool: ReaderPool, staging: Staging, members: Sequence[SegmentDecision]
-) -> tuple[StagedGroup, int]:
-    """Rewrite and verify one group. Returns also how many batches exceed their limit (C-55)."""
+) -> tuple[StagedGroup, LargeBatches]:
+    """Rewrite and verify one group. Returns also the batches that are too large."""
     written = rewrite_members(plan, pool, staging, members, NoProgress())
     verify_members(pool, staging, members, written)
-    return staging.finish(members, written), written.oversized
+    return staging.finish(members, written), written.large
 
 
 def write_removed_keys(packed: bytes, segments: Sequence[tuple[int, str]]) -> Iterator[Row]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from cleanerd.cleaner.cleaner import Cleaning, NoProgress
 from cleanerd.cleaner.index import ChunkDecoding
+from cleanerd.cleaner.rewrite import LargeBatches
 from cleanerd.cleaner.tombstone_guard import removed_tombstone_keys
 from cleanerd.errors import DisorderedLogError, LogTooLargeError
 from cleanerd.spark.cleaning import SparkCleaning, results_of
@@ -112,14 +113,14 @@ def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[Staged
         cleaning.plan, cleaning.pool.reader.directory, attempt=attempt, reserve_bytes=reserve_bytes
     ) as staging:
         try:
-            oversized, seconds = 0, 0.0
+            seconds = 0.0
             for group in cleaning.pending_groups():
                 if not cleaning.rewrite(group, staging):
                     continue  # cut: its parts are next
+                totals.large = LargeBatches()
                 output = cleaning.verify(group, staging)
-                more = totals.oversized - oversized, totals.rewrite_seconds - seconds
-                staged.append(StagedByTask(output, attempt, *more))
-                oversized, seconds = totals.oversized, totals.rewrite_seconds
+                staged.append(StagedByTask(output, attempt, totals.large, totals.rewrite_seconds - seconds))
+                seconds = totals.rewrite_seconds
         except BaseException:
             staging.discard()
             raise

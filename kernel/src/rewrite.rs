@@ -46,6 +46,8 @@ pub struct Written {
     pub needed: usize,
     pub batches_read: usize,
     pub records_read: usize,
+    /// Batches that would be too large with their new delete horizon, so they have none (U-95).
+    pub without_horizon: usize,
     /// The output is full at this size; 0 before the first call of `feed`.
     pub much_output: usize,
 }
@@ -333,6 +335,7 @@ impl Rewrite<'_> {
         let limit = self.request.max_batch_bytes;
         let size = self.written.data.len() - start;
         if set && header.delete_horizon().is_none() && limit > 0 && size > limit && header.size <= limit {
+            self.written.without_horizon += 1;
             if kept == header.records() && self.least_max_timestamp() == header::NONE {
                 self.written.data.truncate(start);
                 self.copy_row(header, consumed);

@@ -113,7 +113,8 @@ def test_a_batch_that_followers_would_refuse_gets_no_horizon(root: Path, codec: 
     for room in (0, 1000):
         make_log_dir(root, {NAME: Partition({0: data, 61: keyed_batch(61, [("tail", "t")])})})
         topic = config(segment_bytes=len(data) + room)
-        clean_all(root, NOW, topic)
+        next_purge_ms = clean_all(root, NOW, topic).next_purge_ms
+        assert (next_purge_ms is None) == (room == 0), "no removal is due without a horizon"
         cleaned = (root / NAME / f"{0:020d}.log").read_bytes()
         assert len(cleaned) > len(data) if room else cleaned == data
         clean_all(root, NOW + 10**12, topic)

@@ -117,7 +117,7 @@ def test_lz4_frame() -> None:
     for bad, reason in (
         (frame(0x40, b"", stored + bytes(4)), "depend on each other"),
         (frame(0x70, b"", stored + bytes(4) + bytes(4)), "block checksum"),
-        (frame(0x60, b"", stored), "cut"),
+        (frame(0x60, b"", stored), "truncated"),
         (packed[:6] + b"\x1a" + packed[7:], "descriptor checksum"),
     ):
         with pytest.raises(_kernel.CorruptLogError, match=reason):

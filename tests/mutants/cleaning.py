@@ -518,6 +518,14 @@ CLEANING = (
         ("tests/cleaner/test_disorder.py::test_transactions_in_disorder_are_refused",),
     ),
     Mutant(
+        "a-removal-is-due-without-a-horizon",
+        "U-95",
+        "cleanerd/cleaner/result.py",
+        "is_too_large = 0 < begun <= totals.large.without_horizon",
+        "is_too_large = False",
+        ("tests/cleaner/test_output_sizes.py::test_a_batch_that_followers_would_refuse_gets_no_horizon",),
+    ),
+    Mutant(
         "a-horizon-makes-a-batch-too-large-for-followers",
         "U-95",
         "cleanerd/cleaner/rewrite.py",

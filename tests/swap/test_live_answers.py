@@ -185,7 +185,7 @@ def test_busy_after_a_swap_that_is_not_complete_gives_the_cause(root: Path) -> N
         assert result.outcome == "skipped"
         assert "busy" in result.reason
         assert "1 group was swapped before that" in result.reason
-        assert "not in every detail: Input/output error" in result.reason
+        assert "reported an error: Input/output error" in result.reason
 
 
 def test_a_partition_that_left_its_log_directory_is_not_quarantined(root: Path) -> None:

@@ -278,6 +278,11 @@ impl Written {
         self.rows.records_read
     }
 
+    #[getter]
+    fn without_horizon(&self) -> usize {
+        self.rows.without_horizon
+    }
+
     fn __len__(&self) -> usize {
         self.rows.size.len()
     }
