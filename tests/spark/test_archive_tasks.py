@@ -113,7 +113,7 @@ def fails(_job: ArchiveJob, _work: Work) -> Iterator[pa.RecordBatch]:
 def test_a_task_that_always_fails(spark: SparkSession, tmp_path: Path) -> None:
     """A bug is not a refusal: the run ends, and leaves nothing."""
     path = make_archive(tmp_path / "data", "offset-0")
-    with pytest.raises(Exception, match="a mistake of ours"):
+    with pytest.raises(Exception, match="a bug of ours"):
         archive_by(spark, path, tmp_path / "out", tmp_path / "state", fails)
     assert not (tmp_path / "out").exists() or files_of(tmp_path / "out") == {}
 
