@@ -148,7 +148,8 @@ class Victim:
         if not self.is_in_doubt():
             return done, wrong + self._descriptors()
         output = done.output if RESTART in done.output else self.round()[1].output
-        if RESTART not in output:
+        # The agent tries every second to complete the swap, so the doubt may be over by now.
+        if RESTART not in output and self.is_in_doubt():
             wrong.append(f"the message does not ask for a restart of the broker: {_listing(self.directory)}: {output}")
         return done, wrong
 
