@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_does_not_rise_is_refused() {
+    fn a_table_that_is_not_ascending_is_refused() {
         assert!(popcount_by_batch(&[0; 2], &[0, 5, 4]).is_err());
         assert!(popcount_by_batch(&[0; 2], &[]).is_err());
         assert!(popcount_by_batch(&[0; 2], &[0, 129]).is_err());

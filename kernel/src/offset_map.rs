@@ -189,7 +189,7 @@ impl OffsetMap {
         // Lines fill from slot 0, so the number of entries is the first free slot.
         let slot = home_used.min(other_used);
         if home[SLOTS] & CONTINUES != 0 || slot == SLOTS {
-            return Self::find_behind(lines, probe);
+            return Self::find_after(lines, probe);
         }
         let line = select_unpredictable(home_used <= other_used, probe.home, probe.other);
         Place::Room { line, slot, behind_home: false }
@@ -202,7 +202,7 @@ impl OffsetMap {
         let (_, in_other, _) = search.at(&lines[probe.other], probe);
         let found = in_home | in_other;
         if !found && home[SLOTS] & CONTINUES != 0 {
-            return matches!(Self::find_behind(lines, probe), Place::Found { .. });
+            return matches!(Self::find_after(lines, probe), Place::Found { .. });
         }
         found
     }
@@ -210,7 +210,7 @@ impl OffsetMap {
     /// Searches the lines after `home`, at most once around, if both candidate lines are full.
     #[cold]
     #[inline(never)]
-    fn find_behind(lines: &[Line], probe: &Probe) -> Place {
+    fn find_after(lines: &[Line], probe: &Probe) -> Place {
         let (before, from_home) = lines.split_at(probe.home);
         let behind = from_home.iter().zip(probe.home..).skip(1).chain(before.iter().zip(0..));
         for (line, index) in behind {

@@ -38,7 +38,7 @@ fn log(batches: usize) -> Vec<u8> {
 
 /// U-45: rows of batches whose records' offsets do not ascend, or exceed the batch's last offset.
 #[test]
-fn records_that_do_not_rise_are_told() {
+fn descending_offsets_are_reported() {
     let mut log = log(1);
     for (deltas, last) in [([0u8, 2], 1), ([0, 0], 1), ([2, 0], 1), ([0, 2], 0)] {
         let start = log.len();

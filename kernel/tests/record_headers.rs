@@ -55,7 +55,7 @@ fn a_varlong_uses_exactly_its_bytes() {
 
 /// R87-4.
 #[test]
-fn what_marks_a_tombstone() {
+fn which_header_values_mark_a_tombstone() {
     let names = HeaderNames { tombstone: Some(b"t".to_vec()), ..version(VersionEncoding::Long) };
     for (value, flags) in [
         (None, 0),

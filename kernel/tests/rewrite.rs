@@ -120,7 +120,7 @@ fn the_max_timestamp_is_that_of_the_survivors() {
 
 /// U-65: the largest timestamp is raised to the lower bound, and the records keep theirs; with append time, the header's.
 #[test]
-fn the_max_timestamp_rises_and_the_records_keep_theirs() {
+fn the_max_timestamp_is_raised_and_the_records_keep_theirs() {
     for (attributes, stays, times) in [(0, 0, [10, 30]), (LOG_APPEND_TIME, 0, [40, 40])] {
         let source = batch(&[10, 40, 30], 10, attributes);
         let data =
@@ -153,7 +153,7 @@ fn request(data: &[u8]) -> Request<'static> {
 
 /// F-2.3, in a batch with a right checksum: of a removed record only the length is checked, a retained one completely.
 #[test]
-fn of_what_goes_only_the_length_is_looked_at() {
+fn only_the_length_of_removed_records_is_checked() {
     const RECORD: usize = 8;
     const OFFSET_DELTA: usize = 3;
     const KEY_LENGTH: usize = 4;
@@ -198,7 +198,7 @@ fn packed(codec: u8, change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
 
 /// U-52: bytes that Kafka's readers ignore are accepted, and a rebuilt batch does not have them.
 #[test]
-fn bytes_behind_a_packed_payload_are_passed_over() {
+fn bytes_after_a_compressed_payload_are_ignored() {
     for (codec, behind) in [(codec::GZIP, 3), (codec::GZIP, 600), (codec::LZ4, 3), (codec::SNAPPY, 3)] {
         let odd = packed(codec, |payload| payload.resize(payload.len() + behind, 0));
         let sound = packed(codec, |_| ());

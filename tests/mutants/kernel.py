@@ -68,7 +68,7 @@ KERNEL = (
         "kernel/src/walk.rs",
         "        ordered &= record.offset_delta > previous &&",
         "        ordered &= record.offset_delta >= previous &&",
-        ("kernel/tests/batch_table.rs::records_that_do_not_rise_are_told",),
+        ("kernel/tests/batch_table.rs::descending_offsets_are_reported",),
     ),
     Mutant(
         "the-crc-of-a-file-is-moved-too-little",
@@ -180,7 +180,7 @@ KERNEL = (
         RECORD_HEADERS,
         'None | Some(b"" | b"0" | b"false")',
         'Some(b"" | b"0" | b"false")',
-        ("kernel/tests/record_headers.rs::what_marks_a_tombstone",),
+        ("kernel/tests/record_headers.rs::which_header_values_mark_a_tombstone",),
     ),
     Mutant(
         "record-attributes-zeroed",
@@ -205,6 +205,6 @@ KERNEL = (
         "next = skip_header(self.member(member, output)?);",
         "let rest = self.member(member, output)?;\n"
         "            next = if rest.is_empty() { None } else { Some(skip_header(rest).ok_or_else(damaged)?) };",
-        ("kernel/tests/rewrite.rs::bytes_behind_a_packed_payload_are_passed_over",),
+        ("kernel/tests/rewrite.rs::bytes_after_a_compressed_payload_are_ignored",),
     ),
 )

@@ -82,7 +82,7 @@ STRATEGIES = (
         "kernel/src/survivors.rs",
         "(LOG_APPEND_TIME, least)",
         "(0, least)",
-        ("kernel/tests/rewrite.rs::the_max_timestamp_rises_and_the_records_keep_theirs",),
+        ("kernel/tests/rewrite.rs::the_max_timestamp_is_raised_and_the_records_keep_theirs",),
     ),
     Mutant(
         "too-low-a-timestamp-passes",

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_behind_the_frame() {
+    fn bytes_after_the_frame() {
         assert_eq!(unpack(&[&pack(b"abc")[..], b"x"].concat()).unwrap(), b"abc");
         assert_eq!(unpack(&[pack(b"abc"), pack(b"def")].concat()).unwrap(), b"abc");
     }
