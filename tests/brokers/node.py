@@ -38,6 +38,7 @@ _ELSEWHERE: Final = (
     "org.apache.kafka.controller.EventPerformanceMonitor",  # the machine was slow
     "controller event queue overloaded",  # likewise
     "apiKey=CONTROLLER_REGISTRATION",  # the controller's own, at a start: a request before it leads, which is repeated
+    "a heartbeat request but received error REQUEST_TIMED_OUT",  # likewise; it is repeated
     "RegistrationResponseHandler: channel manager timed out",  # the same on the requesting side: the machine was slow
 )
 

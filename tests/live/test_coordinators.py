@@ -377,7 +377,9 @@ class Coordinators:
                 topics = AdminClient({"bootstrap.servers": self.nodes[0].bootstrap}).list_topics(timeout=10).topics
             except KafkaException:
                 return False
-            return all(len(topics[topic].partitions[number].isrs) == 2 for topic, number in COORDINATORS)
+            return all(
+                topic in topics and len(topics[topic].partitions[number].isrs) == 2 for topic, number in COORDINATORS
+            )
 
         wait_until("both are in sync", in_sync)
 
