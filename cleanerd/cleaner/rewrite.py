@@ -87,7 +87,7 @@ class WrittenSegment:
 
 @dataclass(frozen=True, slots=True)
 class RewrittenChunk:
-    """A chunk's result."""
+    """The output of one chunk, and which of its batches are too large."""
 
     written: _kernel.Written
     large: LargeBatches

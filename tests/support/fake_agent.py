@@ -45,6 +45,16 @@ class HangUp(Exception):  # noqa: N818
     """The connection ends without an answer."""
 
 
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the client has closed it, even if the thread that serves it has not noticed yet."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 @dataclass
 class FakeAgent:
     """Serves ``log_dir`` on ``socket_path``. Use it as a context manager.
@@ -150,7 +160,8 @@ class FakeAgent:
                     connection.sendall(b'{"id":null,"ok":false,"code":"too_many","error":"all in use","done":[]}\n')
                 continue
             self._connections.add(connection)
-            self.most_connections = max(self.most_connections, len(self._connections))
+            in_use = sum(not is_closed(each) for each in list(self._connections))
+            self.most_connections = max(self.most_connections, in_use)
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
             with self._lock:  # no client waits for an agent that is not started yet
                 thread.start()
