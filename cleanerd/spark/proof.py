@@ -142,13 +142,13 @@ class _RemovalProof:
             raise OffsetMapFullError
 
     def compare_with(self, keys: KeyRows) -> None:
-        self._mark_losers()
+        self._find_superseded()
         known = self._map.contains(keys.hashes, everything(keys))
         if known.any():
             # Their keys are in the map, so it cannot be full.
             self._map.put_max(keys.hashes, OTHER_RECORD, known)
 
-    def _mark_losers(self) -> None:
+    def _find_superseded(self) -> None:
         """Mark all but a key's last tombstone, which the map contains: they have another record."""
         if self._complete:
             return
@@ -160,7 +160,7 @@ class _RemovalProof:
                 self._map.put_max(keys.hashes, OTHER_RECORD, lost)
 
     def free(self) -> Iterator[Row]:
-        self._mark_losers()
+        self._find_superseded()
         yield from self._candidates.winners(self._map, WINNERS)
 
     def close(self) -> None:
