@@ -40,7 +40,7 @@ def declared() -> None:
 def test_a_module_is_imported_while_collection_is_off(module: Path) -> None:
     module.write_text(MODULE)
     command = lazy_command(f"{NAME}:work")(declared)
-    assert command.__doc__ == "What the verb does."
+    assert command.__doc__ == "The command's description."
     assert NAME not in sys.modules
     frozen = gc.get_freeze_count()
     assert command(1) == 2
