@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _OF_A_RUN: Final = re.compile(
-    r" *\d+ ms\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=keyless) +time|[\w-]{22}(?=-0\.)"
-    r"|(?<=-)[0-9a-f]{16}(?=/)|(?<=socket:\[)\d+"
+    r" *\d+(\.\d)? m?s\b|cleanerd-calls-\w+|\b\d{8}t\d{6}-[0-9a-f]+\b|(?<=no key) +time|[\w-]{22}(?=-0\.)"
+    r"|(?<=-)[0-9a-f]{16}\b|(?<=socket:\[)\d+"
 )
 """Parts that differ between runs: duration, directory, ids of plans, topics and log directories, socket numbers."""
 TRIES: Final = 6
