@@ -261,7 +261,6 @@ def test_a_repeated_request_is_refused(several: Stopping) -> None:
     assert (topic.read(), other.read()) == (topic.latest, other.latest)
 
 
-@pytest.mark.long
 def test_a_complete_swap_on_a_file_system_that_became_read_only(several: Stopping) -> None:
     """A-24: there even the rename of a missing file fails. The broker renamed all files, so the swap is complete."""
     topic = topic_in(several, several.live.broker.log_dirs[1], "read-only", transactions=True)
