@@ -113,14 +113,12 @@ def _staged(cleaning: Cleaning, attempt: str, reserve_bytes: int) -> list[Staged
         cleaning.plan, cleaning.pool.reader.directory, attempt=attempt, reserve_bytes=reserve_bytes
     ) as staging:
         try:
-            seconds = 0.0
             for group in cleaning.pending_groups():
                 if not cleaning.rewrite(group, staging):
                     continue  # cut: its parts are next
-                totals.large = LargeBatches()
                 output = cleaning.verify(group, staging)
-                staged.append(StagedByTask(output, attempt, totals.large, totals.rewrite_seconds - seconds))
-                seconds = totals.rewrite_seconds
+                staged.append(StagedByTask(output, attempt, totals.large, totals.rewrite_seconds))
+                totals.large, totals.rewrite_seconds = LargeBatches(), 0.0  # the driver adds up those of all groups
         except BaseException:
             staging.discard()
             raise

@@ -113,11 +113,9 @@ class PartitionState:
     @property
     def cleaned_by(self) -> str | None:
         """The fingerprint of the last cleaning's rules; None: unknown."""
-        return (
-            self.rules
-            if self.rules is not None or self.cleanerd_checkpoint is None
-            else self.cleanerd_checkpoint.fingerprint
-        )
+        if self.rules is None and self.cleanerd_checkpoint is not None:
+            return self.cleanerd_checkpoint.fingerprint
+        return self.rules
 
 
 STATE: Final = Document("", PartitionState)

@@ -164,11 +164,9 @@ class RulesInState:
 
     @property
     def fingerprint(self) -> str | None:
-        return (
-            self.rules
-            if self.rules is not None or self.cleanerd_checkpoint is None
-            else self.cleanerd_checkpoint.fingerprint
-        )
+        if self.rules is None and self.cleanerd_checkpoint is not None:
+            return self.cleanerd_checkpoint.fingerprint
+        return self.rules
 
 
 def first(answers: Iterable[str | UnreadableState | None]) -> str | UnreadableState | None:

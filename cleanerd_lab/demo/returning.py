@@ -2,9 +2,9 @@
 
 ::
 
-    start           two brokers; one topic for Kafka's cleaner, one for cleanerd; each has the key on both brokers
-    delete_while_down     broker 2 stops, the key is deleted, both cleaners clean broker 1
-    return_as_leader broker 2 returns and leads; a consumer reads the key from it
+    start              two brokers; one topic for Kafka's cleaner, one for cleanerd; both brokers have the key
+    delete_while_down  broker 2 stops, the key is deleted, both cleaners clean broker 1
+    return_as_leader   broker 2 returns and leads; a consumer reads the key from it
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_limits() -> None:
-    """Threads count, not partitions; no limit is no problem."""
+    """Threads count, not partitions; a missing limit is not a problem."""
 
     def found(threads: int, soft: int, hard: int) -> CheckResult:
         all_found = CheckResults()

@@ -130,7 +130,7 @@ def test_the_checkpoint_comes_from_cleanerds_state(root: Path, shell: Shell) -> 
 
 
 def test_the_checkpoint_applies_to_the_cleaned_log_only(root: Path, shell: Shell) -> None:
-    """U-10: a copy is as clean; a log that was truncated and grew again is not, which is no error."""
+    """U-10: a copy is as clean; a log that was truncated and grew again is not, and that is not an error."""
     rules = (*HEADER, *KNOWN)
     path = make_log_dir(root / "logs", {"orders-0": log_of(1)})
     done = shell("clean", path, "--yes", "--force", "--json", "--from-start", "--now-ms", NOW, *rules)

@@ -40,7 +40,7 @@ def test_all_of_it_fits(memory_bytes: int, threads: int, *, inside: bool) -> Non
 
 
 def test_more_threads_and_less_memory_get_less() -> None:
-    """U-35: known beforehand, from nothing but memory, settings and threads."""
+    """U-35: known in advance, from memory, settings and threads alone."""
     assert _share(GIB).batch_bytes > _share(GIB, 2).batch_bytes > _share(512 * MIB, 2).batch_bytes > 2 * MIB
     assert _share(512 * MIB).batch_bytes > 32 * MIB
     assert _share(512 * MIB).map_bytes < _share(GIB).map_bytes == 128 * MIB

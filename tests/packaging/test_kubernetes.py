@@ -73,7 +73,7 @@ def test_the_manifests_fit_together(at: int) -> None:
             for kind in ("httpGet", "tcpSocket"):
                 if kind in container.get(probe, {}):
                     assert container[probe][kind]["port"] in ports
-        # A disk that cannot be read is no reason to restart the daemon again and again.
+        # A restart of the daemon does not make a disk readable.
         alive = container.get("livenessProbe", {}).get("httpGet")
         assert alive is None or alive["path"] == "/livez"
 
