@@ -2,7 +2,8 @@
 
 Run as ``python -m tests.support.rest [--minutes N]``. A test that fails runs once more, alone: if it passes then, it is
 listed as flaky and the run passes. After ``--minutes`` no further test begins, and the number of the others is printed.
-The property tests of ``make test`` run again, on examples that no run has tried.
+The order of such a run is drawn, so that every test has its turn in some run. The property tests of ``make test`` run
+again, on examples that no run has tried.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def run_tests(outcomes: Path, until: float | None) -> dict[str, Any]:
     """All of the rest, several at a time: counts by outcome, ``not_run`` and ``failures`` (node ids)."""
-    limit = [] if until is None else ["--until", str(until)]
+    limit = [] if until is None else ["--until", str(until), "--shuffle", str(drawn_seed())]
+    if limit:
+        write(f"order: pytest {' '.join(limit[2:])}\n")
     code = subprocess.run([*PYTEST, *REST, *limit, "--outcomes", str(outcomes)], check=False).returncode
     if not outcomes.exists():
         return {
@@ -76,7 +79,7 @@ def passes_alone(name: str) -> bool:
 
 def run_torture() -> str:
     """``passed``, ``failed``, or ``flaky`` when only the second of two runs with one drawn seed passed."""
-    seed = random.SystemRandom().randrange(1, 1_000_000)
+    seed = drawn_seed()
     for outcome in ("passed", "flaky"):
         with tempfile.TemporaryDirectory(prefix="torture-state-") as state:
             environment = {**os.environ, "TORTURE_STATE": f"{state}/figures.json"}
@@ -93,6 +96,11 @@ def run_torture() -> str:
             if subprocess.run(command, check=False, env=environment).returncode == 0:
                 return outcome
     return "failed"
+
+
+def drawn_seed() -> int:
+    """Another one in each run."""
+    return random.SystemRandom().randrange(1, 1_000_000)
 
 
 def write(text: str) -> None:
