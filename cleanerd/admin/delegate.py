@@ -45,7 +45,7 @@ SEGMENT_MS: Final = "segment.ms"
 UNSEEN: Final = {RATIO: DELEGATED_RATIO, MAX_LAG: NO_LAG}
 """The values that ``delegate`` sets on a topic whose configuration cannot be read."""
 
-Action = Literal["delegated", "already delegated", "handed back", "not delegated", "forgotten"]
+Action = Literal["delegated", "already delegated", "undelegated", "not delegated", "forgotten"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def _delegate(
     return DelegateResult(facts.topic, cluster_id, "delegated", to_set, (RETENTION_CAUTION,) if is_deleted else ())
 
 
-def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> DelegateResult:
+def undelegate(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run: bool) -> DelegateResult:
     """Restore the values on ``topic`` from before ``delegate``.
 
     Raises:
@@ -139,12 +139,12 @@ def hand_back(cluster: Cluster, delegations: Delegations, topic: str, *, dry_run
             gone = "the topic was deleted" if facts is None else "the topic was created again since"
             return DelegateResult(topic, cluster_id, "forgotten", {}, (f"{gone}: its saved settings were deleted",))
         _require_reported(facts, saved.changes)
-        restored, warnings = changes_to_hand_back(facts.values, saved.changes)
+        restored, warnings = changes_to_undelegate(facts.values, saved.changes)
         if restored:
             cluster.alter(topic, {key: after for key, (_, after) in restored.items()}, dry_run=dry_run)
         if not dry_run:
             file.remove(cluster_id, topic)
-    return DelegateResult(topic, cluster_id, "handed back", restored, warnings)
+    return DelegateResult(topic, cluster_id, "undelegated", restored, warnings)
 
 
 def _nothing_saved(facts: TopicFacts | None, topic: str, cluster_id: str, delegations: Delegations) -> DelegateResult:
@@ -187,7 +187,7 @@ def _before(key: str, value: KeyValue, saved: SavedDelegation | None) -> tuple[s
     return value.own, value.effective
 
 
-def changes_to_hand_back(
+def changes_to_undelegate(
     values: Mapping[str, KeyValue], saved: Mapping[str, KeyChange]
 ) -> tuple[dict[str, tuple[str | None, str | None]], tuple[str, ...]]:
     """The keys to restore (current and saved value), and the unchanged ones with the reason."""

@@ -1,4 +1,4 @@
-"""``cleanerd delegate`` and ``cleanerd hand-back``: choose the cleaner of a topic (U-8)."""
+"""``cleanerd delegate`` and ``cleanerd undelegate``: choose the cleaner of a topic (U-8)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cleanerd.admin.client_config import ClientConfig, read_client_config
 from cleanerd.admin.cluster import AccessDeniedError, Cluster, TopicFacts, require_bootstrap
 from cleanerd.admin.delegate import UNSEEN, DelegateResult, kafka_configs_command
 from cleanerd.admin.delegate import delegate as delegate_topic
-from cleanerd.admin.delegate import hand_back as hand_back_topic
+from cleanerd.admin.delegate import undelegate as undelegate_topic
 from cleanerd.cleaner.rules_change import RULES_NAMED
 from cleanerd.cli.output import Column
 from cleanerd.config.delegation import is_delegated
@@ -60,8 +60,8 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
         )
 
 
-def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
-    """Run ``cleanerd hand-back``; its options are in ``setup_commands.py``."""
+def undelegate(common: Common, topic: str, *, command_config: Path | None, dry_run: bool, yes: bool) -> None:
+    """Run ``cleanerd undelegate``; its options are in ``setup_commands.py``."""
     settings = common.load_settings()
     client = _client(common, settings, command_config)
     delegations = Delegations(settings.daemon.cleanerd_state_dir)
@@ -73,9 +73,9 @@ def hand_back(common: Common, topic: str, *, command_config: Path | None, dry_ru
         loss = "" if facts is None or config is None else _describe_loss(delegations, cluster, facts, config)
         if loss:
             common.output.warning(loss)
-            if not dry_run and not common.output.confirm(f"Give {topic} back nevertheless?", yes=yes):
+            if not dry_run and not common.output.confirm(f"Undelegate {topic} nevertheless?", yes=yes):
                 raise click.Abort
-        outcome = hand_back_topic(cluster, delegations, topic, dry_run=dry_run)
+        outcome = undelegate_topic(cluster, delegations, topic, dry_run=dry_run)
     _print_outcome(common, outcome, delegations, dry_run=dry_run)
 
 

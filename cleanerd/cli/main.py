@@ -86,7 +86,7 @@ COMMANDS: Final[CommandTable] = {
     "ignore-replica": ("cleanerd.cli.control:ignore_replica", "Stop waiting for brokers that never return."),
     "reload": ("cleanerd.cli.control:reload", "Have the running daemon read its settings again."),
     "delegate": ("cleanerd.cli.setup_commands:delegate", "Keep the broker's own cleaner away from a topic."),
-    "hand-back": ("cleanerd.cli.setup_commands:hand_back", "Give a topic back to the broker's own cleaner."),
+    "undelegate": ("cleanerd.cli.setup_commands:undelegate", "Give a topic back to the broker's own cleaner."),
     "agent": ("cleanerd.cli.setup_commands:agent", "Load the agent that swaps segments in a running broker."),
     "spark": ("cleanerd.cli.spark:spark", "Run commands as Spark jobs, on one machine or many."),
     "doctor": ("cleanerd.cli.reading_commands:doctor", "Check this host; each finding with its fix."),

@@ -133,15 +133,15 @@ def delegate() -> None:
     """Keep the broker's own cleaner away from TOPIC, so that cleanerd alone cleans it.
 
     Sets min.cleanable.dirty.ratio=1 and the largest max.compaction.lag.ms on the topic. If the topic had a compaction
-    lag, sets segment.ms to it. The state directory keeps the old values for cleanerd hand-back.
+    lag, sets segment.ms to it. The state directory keeps the old values for cleanerd undelegate.
     """
 
 
-@click.command("hand-back", short_help="Give a topic back to the broker's own cleaner.")
+@click.command("undelegate", short_help="Give a topic back to the broker's own cleaner.")
 @common_options
 @_options
-@lazy_command("cleanerd.cli.delegate:hand_back")
-def hand_back() -> None:
+@lazy_command("cleanerd.cli.delegate:undelegate")
+def undelegate() -> None:
     """Restore the settings that TOPIC had before cleanerd delegate, so that the broker's own cleaner cleans it again.
 
     The broker's cleaner keeps the highest offset of every key. That can lose records if the topic has, or was last

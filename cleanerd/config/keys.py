@@ -380,7 +380,7 @@ class DaemonSettings(ServiceSettings):
     )
     bootstrap_servers: Servers | None = Field(
         None,
-        description="Brokers to which cleanerd delegate and hand-back connect. In ZooKeeper mode, the daemon and all "
+        description="Brokers to which cleanerd delegate and undelegate connect. In ZooKeeper mode, the daemon and all "
         "commands read the topics' configuration from them. Default: those of cleanerd.command.config, if "
         "it names any.",
         examples=["127.0.0.1:9092"],

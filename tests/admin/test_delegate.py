@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from cleanerd.admin.delegate import delegate, hand_back, same
+from cleanerd.admin.delegate import delegate, same, undelegate
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
 from cleanerd.state.delegations import Delegations
 from tests.support.dict_cluster import FOREVER, LAG, RATIO, ROLL, DictCluster
@@ -27,7 +27,7 @@ def do(cluster: DictCluster, store: Delegations, *, dry_run: bool = False) -> An
 
 
 def undo(cluster: DictCluster, store: Delegations, *, dry_run: bool = False) -> Any:
-    return hand_back(cluster.as_cluster, store, "orders", dry_run=dry_run)
+    return undelegate(cluster.as_cluster, store, "orders", dry_run=dry_run)
 
 
 BEFORE: list[dict[str, str]] = [
@@ -41,13 +41,13 @@ BEFORE: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_delegate_and_hand_back_restores_the_settings(before: dict[str, str], store: Delegations) -> None:
+def test_delegate_and_undelegate_restores_the_settings(before: dict[str, str], store: Delegations) -> None:
     """U-8: restored exactly, including "was not set"; keys that delegation does not need are never touched."""
     cluster = DictCluster(before)
     was = dict(cluster.own)
     assert do(cluster, store).action == "delegated"
     assert (float(cluster.own[RATIO]), cluster.own[LAG]) == (1.0, FOREVER)
-    assert undo(cluster, store).action == "handed back"
+    assert undo(cluster, store).action == "undelegated"
     assert {key: cluster._shown(key) for key in cluster.own} == {
         key: str(float(text)) if key == RATIO else text for key, text in was.items()
     }
@@ -151,7 +151,7 @@ def test_a_refused_change_leaves_nothing_saved(store: Delegations) -> None:
     assert len(store.load()) == 1, "still delegated, so still to be restored"
 
 
-def test_hand_back_keeps_a_value_that_was_changed_since(store: Delegations) -> None:
+def test_undelegate_keeps_a_value_that_was_changed_since(store: Delegations) -> None:
     """The operator's later change is not undone; the others are restored."""
     cluster = DictCluster({LAG: "3600000"})
     do(cluster, store)
@@ -178,11 +178,11 @@ def test_delegated_by_hand_before(store: Delegations) -> None:
     assert do(cluster, store).action == "already delegated"
     assert store.load()[0].effective[RATIO] == "0.2"
     outcome = undo(cluster, store)
-    assert (outcome.action, outcome.changes) == ("handed back", {})
+    assert (outcome.action, outcome.changes) == ("undelegated", {})
     assert "still skips the topic" in outcome.warnings[0]
 
 
-def test_hand_back_without_saved_values(store: Delegations) -> None:
+def test_undelegate_without_saved_values(store: Delegations) -> None:
     """Delegated by another host, or by hand: guessed values would lose the real ones."""
     with pytest.raises(RefusedError, match="not saved here"):
         undo(DictCluster({RATIO: "1", LAG: FOREVER}), store)
@@ -298,5 +298,5 @@ def test_a_cluster_that_reports_less(store: Delegations, key: str) -> None:
     delegate(cluster.as_cluster, store, "orders", 1, dry_run=False)
     cluster.inherited.pop(key)
     with pytest.raises(RefusedError, match=f"does not report {key} of the topic"):
-        hand_back(cluster.as_cluster, store, "orders", dry_run=False)
+        undelegate(cluster.as_cluster, store, "orders", dry_run=False)
     assert (len(cluster.altered), len(store.load())) == (1, 1)

@@ -1,4 +1,4 @@
-"""``cleanerd delegate`` and ``hand-back`` on real brokers, and the effect on their own cleaner (U-8, U-9)."""
+"""``cleanerd delegate`` and ``undelegate`` on real brokers, and the effect on their own cleaner (U-8, U-9)."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def own(broker: Broker, topic: str) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delegate_and_undelegate_on_a_broker(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """U-8: set, saved, idempotent, restored exactly; unrelated keys are never touched."""
     cli = Cli(broker, tmp_path / "state", capsys)
     create(broker, "orders", max_compaction_lag_ms=str(LAG_MS), retention_bytes="7777777")
@@ -129,11 +131,11 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
 
     assert cli.json("delegate", "plain")["action"] == "delegated"
     assert set(own(broker, "plain")) - set(before["plain"]) == {RATIO, LAG}
-    assert cli.json("hand-back", "plain")["action"] == "handed back"
+    assert cli.json("undelegate", "plain")["action"] == "undelegated"
     assert own(broker, "plain") == before["plain"]
-    assert cli.json("hand-back", "plain")["action"] == "not delegated"
+    assert cli.json("undelegate", "plain")["action"] == "not delegated"
 
-    code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=timestamp")
+    code, _, err = cli("undelegate", "orders", "--set", "topics.orders.compaction.strategy=timestamp")
     assert code == 4, "no user to ask"
     assert "--yes" in err
     assert own(broker, "orders") == expected
@@ -146,10 +148,10 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
     file.write_text(
         json.dumps({"format": 1, "cleanerd_checkpoint": None, "rules": "strategy=timestamp;tombstone.mode=null"})
     )
-    code, _, err = cli("hand-back", "orders", "--set", "topics.orders.compaction.strategy=offset")
+    code, _, err = cli("undelegate", "orders", "--set", "topics.orders.compaction.strategy=offset")
     assert (code, "orders was last cleaned by timestamp; these settings say offset" in err) == (4, True)
     assert own(broker, "orders") == expected
-    assert cli.json("hand-back", "orders")["action"] == "handed back"
+    assert cli.json("undelegate", "orders")["action"] == "undelegated"
     assert own(broker, "orders") == before["orders"]
 
 
@@ -157,7 +159,7 @@ def test_delegate_and_hand_back_on_a_broker(broker: Broker, tmp_path: Path, caps
 def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A query does not create unknown topics; refusals and timeouts have their own exit codes."""
     cli = Cli(broker, tmp_path / "state", capsys)
-    for command in ("delegate", "hand-back"):
+    for command in ("delegate", "undelegate"):
         code, out, err = cli(command, "unknown", "--yes")
         assert (code, out, err) == (3, "", "cleanerd: unknown: no such topic\n")
     assert (
@@ -171,7 +173,7 @@ def test_an_error_of_the_broker_is_one_line(broker: Broker, tmp_path: Path, caps
     create(broker, "orders")
     assert cli("delegate", "orders", "--yes")[0] == 0
     (tmp_path / "state" / "delegations.json").unlink()
-    code, _, err = cli("hand-back", "orders", "--yes")
+    code, _, err = cli("undelegate", "orders", "--yes")
     assert (code, len(err.splitlines())) == (4, 1)
     assert "not saved here" in err
     with Cluster(broker.bootstrap) as cluster, pytest.raises(RefusedError, match="at least 1") as raised:
@@ -185,8 +187,8 @@ def test_the_brokers_cleaner_keeps_away_from_a_delegated_topic(
 ) -> None:
     """U-8: a topic with a compaction lag is not cleaned, another one is.
 
-    Without delegation it would be cleaned at once; after hand-back it is. The segments roll in both: ``segment.ms`` has
-    replaced the lag.
+    Without delegation it would be cleaned at once; after ``undelegate`` it is. The segments roll in both, as
+    ``segment.ms`` has replaced the lag.
     """
     broker = broker_43(properties={"log.cleaner.backoff.ms": "200", "log.cleaner.max.compaction.lag.ms": "1000"})
     cli = Cli(broker, tmp_path / "state", capsys)
@@ -201,7 +203,7 @@ def test_the_brokers_cleaner_keeps_away_from_a_delegated_topic(
     segments = sorted(path.name for path in (log_dir / "ours-0").glob("*.log"))
     assert len(segments) > 2, "it rolls"
     assert not _cleaned(broker, "ours")
-    cli.json("hand-back", "ours")
+    cli.json("undelegate", "ours")
     _write_until(broker, lambda: _cleaned(broker, "ours"))
 
 
@@ -249,7 +251,7 @@ def test_metadata_of_a_delegated_topic_proves_it(
     assert found["delegation"] == "delegated"
     assert found["origins"][RATIO] == "saved by cleanerd delegate"
     broker.start()
-    cli.json("hand-back", "orders")
+    cli.json("undelegate", "orders")
     assert row()["delegation"] == "undelegated"
 
 

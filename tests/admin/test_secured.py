@@ -197,7 +197,7 @@ def test_every_login_with_both_libraries(secured: Secured) -> None:
     assert len(tried) == len(ROUNDS) + 2 + 4
 
 
-def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
+def test_delegate_and_undelegate(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:
     """``--command-config FILE`` as Kafka's tools have it; the setting does the same; the file has the brokers."""
     path = secured.login("alice")
     code, out, err = shell("delegate", "orders", "--command-config", path, "--yes", "--json")
@@ -205,8 +205,8 @@ def test_delegate_and_hand_back(secured: Secured, shell: Callable[..., tuple[int
     assert "warning" not in err
     path = secured.certificate("client.p12", "trust.p12")
     path.chmod(0o644)
-    code, out, err = shell("hand-back", "orders", "--set", f"cleanerd.command.config={path}", "--yes", "--json")
-    assert (code, json.loads(out)["action"]) == (0, "handed back"), err
+    code, out, err = shell("undelegate", "orders", "--set", f"cleanerd.command.config={path}", "--yes", "--json")
+    assert (code, json.loads(out)["action"]) == (0, "undelegated"), err
     assert f"{path}: every user of this host may read the passwords" in err
 
 
@@ -231,13 +231,13 @@ def test_a_refused_login_shows_kafkas_command(
     assert "no hunter2" not in err
     code, out, err = shell("delegate", "stock", "--command-config", secured.login("guest"), "--yes", "--json")
     assert (code, expected in json.loads(out)["error"]["hint"]) == (4, True), out + err
-    code, _, err = shell("hand-back", "stock", "--command-config", secured.login("guest"), "--yes")
+    code, _, err = shell("undelegate", "stock", "--command-config", secured.login("guest"), "--yes")
     assert (code, "kafka-configs" in err) == (4, False), "nothing is saved, so the values to restore are unknown"
     assert shell("delegate", "stock", "--command-config", secured.login("alice"), "--yes")[0] == 0
-    code, _, err = shell("hand-back", "stock", "--command-config", secured.login("guest"), "--yes")
+    code, _, err = shell("undelegate", "stock", "--command-config", secured.login("guest"), "--yes")
     assert code == 4
     assert "--delete-config min.cleanable.dirty.ratio,max.compaction.lag.ms" in err
-    shell("hand-back", "stock", "--command-config", secured.login("alice"), "--yes")
+    shell("undelegate", "stock", "--command-config", secured.login("alice"), "--yes")
 
 
 def test_a_user_with_read_access_only(secured: Secured, shell: Callable[..., tuple[int, str, str]]) -> None:

@@ -212,7 +212,7 @@ def test_a_batch_below_its_segment_is_refused(root: Path) -> None:
     assert "cleanup.policy=compact,delete" in str(result.error), (
         "a broker deletes no records of a topic that is only compacted"
     )
-    assert "hand-back" not in str(result.error)
+    assert "undelegate" not in str(result.error)
 
 
 def test_intervals() -> None:

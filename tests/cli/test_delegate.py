@@ -1,4 +1,4 @@
-"""Messages and questions of ``delegate`` and ``hand-back``, with a dict as the cluster (brokers: tests/admin)."""
+"""Messages and questions of ``delegate`` and ``undelegate``, with a dict as the cluster (brokers: tests/admin)."""
 
 from __future__ import annotations
 
@@ -93,19 +93,19 @@ def test_the_purpose_of_delegating_kafkas_strategy(
     assert cluster.altered == []
 
 
-def test_a_versioned_topic_is_handed_back_on_request_only(cluster: Connected, cli: Cli) -> None:
+def test_a_versioned_topic_is_undelegated_on_request_only(cluster: Connected, cli: Cli) -> None:
     """U-8: it warns that the broker will retain the highest offset, and asks."""
     cli("delegate", "orders", *HEADER)
-    code, out, err = cli("hand-back", "orders", *HEADER)
+    code, out, err = cli("undelegate", "orders", *HEADER)
     assert (code, out) == (4, [])
     assert "keep the highest offset" in err
     assert "--yes" in err
     assert len(cluster.altered) == 1
-    code, out, err = cli("hand-back", "orders")
+    code, out, err = cli("undelegate", "orders")
     assert (code, out) == (4, []), "missing settings may be forgotten ones"
     assert "orders is delegated, and these settings do not say by which strategy it is cleaned (was --config" in err
     assert len(cluster.altered) == 1
-    assert cli("hand-back", "orders", *OFFSET)[0] == 0, "offset: no question"
+    assert cli("undelegate", "orders", *OFFSET)[0] == 0, "offset: no question"
     assert cluster.own == {"cleanup.policy": "compact", LAG: "3600000"}
 
 
@@ -118,13 +118,13 @@ def test_the_former_settings_come_from_the_state_directory(
     remember(tmp_path / "state", "AAAA-1", "strategy=timestamp;tombstone.mode=null")
     remember(tmp_path / "state", "name-orders-extra-1", "strategy=timestamp;tombstone.mode=null")
     remember(tmp_path / "state", f"{ID}-3", "strategy=header;header=v;encoding=long;tombstone.mode=null")
-    code, out, err = cli("hand-back", "orders", *settings)
+    code, out, err = cli("undelegate", "orders", *settings)
     assert (code, out) == (4, [])
     assert "orders was last cleaned by header:v; these settings say offset (was --config forgotten?)" in err
     assert "timestamp" not in err
     assert len(cluster.altered) == 1
-    assert cli("hand-back", "orders", "--dry-run", *settings)[0] == 0
-    assert cli("hand-back", "orders", "--yes", *settings)[0] == 0
+    assert cli("undelegate", "orders", "--dry-run", *settings)[0] == 0
+    assert cli("undelegate", "orders", "--yes", *settings)[0] == 0
 
 
 def remember(state: Path, name: str, fingerprint: str) -> None:
@@ -138,8 +138,8 @@ def remember(state: Path, name: str, fingerprint: str) -> None:
 def test_settings_left_as_they_are_are_listed(cluster: Connected, cli: Cli) -> None:
     cli("delegate", "orders", *HEADER)
     cluster.own["segment.ms"] = "77"
-    _, out, err = cli("hand-back", "orders", "--yes", *HEADER)
-    assert out[0] == "orders: handed back"
+    _, out, err = cli("undelegate", "orders", "--yes", *HEADER)
+    assert out[0] == "orders: undelegated"
     assert "segment.ms is now 77" in err
 
 
@@ -150,7 +150,7 @@ def test_servers_that_are_none(servers: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    for command, text in (("delegate", "alone cleans it"), ("hand-back", "you have to confirm")):
+    for command, text in (("delegate", "alone cleans it"), ("undelegate", "you have to confirm")):
         assert run([command, "--help"]) == 0
         out: Any = " ".join(capsys.readouterr().out.split())
         assert text in out
@@ -162,8 +162,8 @@ def test_former_settings_that_cannot_be_read(cluster: Connected, cli: Cli, tmp_p
     directory = tmp_path / "state" / "partitions" / "one"
     directory.mkdir(parents=True)
     (directory / "name-orders-0.json").write_text("{")
-    code, _, err = cli("hand-back", "orders")
+    code, _, err = cli("undelegate", "orders")
     assert code == 4
     assert "the strategy of the last cleaning of orders is unknown, because" in err
     assert str(directory / "name-orders-0.json") in err
-    assert cli("hand-back", "orders", *OFFSET, "--set", "topics.orders.tombstone.mode=null")[0] == 0
+    assert cli("undelegate", "orders", *OFFSET, "--set", "topics.orders.tombstone.mode=null")[0] == 0

@@ -77,7 +77,7 @@ def test_results_that_need_more_than_a_log() -> None:
     shown("`cluster status`: an entry of `rows`", *compared.to_json()["rows"])
     shown("`cluster plan`: an entry of `topics`", asdict(TopicSaving("t", 1, 1, 0, 1, 1, 1, 1, 1)))
     delegated = DelegateResult("t", "c", "delegated", {}, ())
-    shown("`delegate` and `hand-back`", delegated.to_json(dry_run=False))
+    shown("`delegate` and `undelegate`", delegated.to_json(dry_run=False))
 
 
 class Commands:

@@ -109,7 +109,7 @@ def test_the_commands_are_those_of_the_contract() -> None:
     """Exactly those of the command line's contract."""
     assert set(COMMANDS) == {
         "plan", "clean", "stage", "apply", "undo", "explain", "verify", "audit", "inspect", "doctor", "config", "demo",
-        "bench", "delegate", "hand-back", "agent", "run", "status", "top", "trigger", "pause", "resume",
+        "bench", "delegate", "undelegate", "agent", "run", "status", "top", "trigger", "pause", "resume",
         "retry", "reload", "spark", "cluster", "move-aside", "adopt-state", "ignore-replica", "erase",
     }  # fmt: skip
 

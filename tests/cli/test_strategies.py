@@ -127,7 +127,7 @@ def test_the_operators_confirmation_does_not_override_the_cluster(root: Path, sh
     assert shell("clean", path, "--yes", "--force", "--now-ms", NOW, *TIMESTAMP, *ASSUMED).code == 4
 
 
-def test_a_cleaning_staged_before_the_topic_was_handed_back_is_discarded(root: Path, shell: Shell) -> None:
+def test_a_cleaning_staged_before_the_topic_was_undelegated_is_discarded(root: Path, shell: Shell) -> None:
     """U-8: an operator may hand the topic back between stage and apply; then the broker's cleaner has it again."""
     path = make(root)
     metadata = write_metadata(path, topics={"orders": DELEGATED})

@@ -27,7 +27,7 @@ ELSEWHERE: Final = {
     "status": "test_the_status_fits", "top": "test_the_status_fits: the same columns",
     "cluster": "a cluster's brokers", "trigger": "a daemon", "pause": "a daemon", "resume": "a daemon",
     "retry": "a daemon", "ignore-replica": "a daemon", "reload": "a daemon", "delegate": "a broker",
-    "hand-back": "a broker", "spark": "their tables are made by Output.table too", "demo": "a broker",
+    "undelegate": "a broker", "spark": "their tables are made by Output.table too", "demo": "a broker",
     "bench": "minutes", "move-aside": "a cluster", "adopt-state": "one sentence",
 }  # fmt: skip
 """Commands that this module does not run, and what they need."""

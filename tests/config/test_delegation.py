@@ -160,6 +160,6 @@ def test_a_topic_of_kafkas_strategy_is_delegated_only_by_us() -> None:
     assert resolve(**plain).min_cleanable_dirty_ratio == 1
     assert resolve(**plain, saved={RATIO: "0.3", LAG: "7"}).min_cleanable_dirty_ratio == 0.3
     assert resolve(**plain, saved={RATIO: "0.3", LAG: "7"}).delegation.state == "not needed"
-    # handed back by hand: the saved values are outdated
+    # undelegated by hand: the saved values are outdated
     since = {"overrides": {}, "topic_configs": {RATIO: "0.8"}}
     assert resolve(**since, saved={RATIO: "0.3", LAG: "7"}).min_cleanable_dirty_ratio == 0.8

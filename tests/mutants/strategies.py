@@ -337,7 +337,7 @@ STRATEGIES = (
         ("tests/cli/test_host_config.py::test_a_bad_file_of_the_host_is_never_skipped",),
     ),
     Mutant(
-        "hand-back-does-not-read-the-state-directory",
+        "undelegate-does-not-read-the-state-directory",
         "U-8",
         "cleanerd/cli/delegate.py",
         "    if other:\n",
@@ -345,12 +345,12 @@ STRATEGIES = (
         ("tests/cli/test_delegate.py::test_the_former_settings_come_from_the_state_directory",),
     ),
     Mutant(
-        "a-delegated-topic-is-handed-back-unasked",
+        "a-delegated-topic-is-undelegated-unasked",
         "U-8",
         "cleanerd/cli/delegate.py",
         "STRATEGY not in config.named:",
         "STRATEGY in config.named:",
-        ("tests/cli/test_delegate.py::test_a_versioned_topic_is_handed_back_on_request_only",),
+        ("tests/cli/test_delegate.py::test_a_versioned_topic_is_undelegated_on_request_only",),
     ),
     Mutant(
         "the-cost-of-a-change-is-not-counted",

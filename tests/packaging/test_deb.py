@@ -144,7 +144,7 @@ def test_installed_used_removed_purged(package: Path, system: Root, tmp_path: Pa
     settings = system.path / "etc/cleanerd/cleanerd.toml"
     settings.write_text('"cleanerd.log.dirs" = "/kafka"\n')
     (system.path / "var/lib/cleanerd/delegations.json").write_text("{}")
-    assert "hand-back" in system.dpkg("--remove", "cleanerd")
+    assert "undelegate" in system.dpkg("--remove", "cleanerd")
     assert settings.read_text() == '"cleanerd.log.dirs" = "/kafka"\n'
     assert not (system.path / "opt").exists()
     assert not (system.path / "usr").exists()
