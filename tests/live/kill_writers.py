@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tests.live.ledger import Place, Written
-from tests.live.load import ABORTED_SHARE, Writing
+from tests.live.load import ABORTED_SHARE, Writing, drop_pending
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ class Writers:
                 self._load.on_error(error)
 
         servers = {"bootstrap.servers": self._load.broker.bootstrap, "error_cb": on_error}
-        # Retry soon after the broker starts. One batch in flight, so that retries keep the order.
-        own = {"reconnect.backoff.max.ms": 500, **({"max.in.flight": 1} if writing is PLAIN else {})}
+        own = {"reconnect.backoff.max.ms": 500}  # retry soon after the broker starts
         return Producer({**servers, **own, **writing.properties()}, logger=_SILENT)
 
     def _transactional_producer(self) -> Producer:
@@ -144,12 +142,13 @@ class Writers:
                     self._load.ledger.complain(f"fenced, and got {error}")
             else:
                 self._load.ledger.complain("a producer that was fenced could commit")
-            # Do not flush its remaining records: a fenced client may crash when it reports them.
-            with suppress(KafkaException):
-                former.purge(blocking=False)
+            drop_pending(former)
             aborted = True
+        elif not self._load.flush(self._transactional, transaction.failed):
+            former, self._transactional = self._transactional, self._transactional_producer()
+            drop_pending(former)
+            fate, aborted = "aborted", True
         else:
-            self._load.flush(self._transactional, transaction.failed)
             aborted = self._load.end(self._transactional, aborted=fate == "aborted" or bool(transaction.failed))
             fate = "aborted" if aborted else "committed"
             if transaction.failed and not aborted:

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -92,6 +93,12 @@ def create_topics(
     wait_until("the partitions are there", lambda: all(any((d / n).is_dir() for d in broker.log_dirs) for n in names))
 
 
+def drop_pending(producer: Producer) -> None:
+    """Forget what a fenced producer has not sent. To flush it instead may crash the client when it reports them."""
+    with suppress(KafkaException):
+        producer.purge(blocking=False)
+
+
 @dataclass
 class Load:
     """Threads that write and read until the block ends; without an error they flush and stop in order.
@@ -166,9 +173,11 @@ class Load:
             for _ in range(10):
                 self._send(producer, writing, dice, number, lambda *record, batch=batch: batch.append(record), complain)
                 number += 1
-            self.flush(producer, failed)
             try:
-                aborted = self.end(producer, aborted=dice.random() < ABORTED_SHARE)
+                if self.flush(producer, failed):
+                    aborted = self.end(producer, aborted=dice.random() < ABORTED_SHARE)
+                else:
+                    producer, aborted = self._replacement(producer, writing), True
             except KafkaException as error:
                 if not self.brokers_come_and_go or error.args[0].code() != KafkaError.INVALID_TXN_STATE:
                     raise
@@ -217,19 +226,28 @@ class Load:
             consumer.close()
         raise TimeoutError(f"{place} at {offset}: neither committed nor aborted")
 
-    def flush(self, producer: Producer, failed: list[str]) -> None:
-        """Wait until the transaction's records are sent.
+    def _replacement(self, producer: Producer, writing: Writing) -> Producer:
+        """A new producer, which aborts the transaction of ``producer``; its pending records are dropped."""
+        successor = self._producer(writing)
+        drop_pending(producer)
+        return successor
 
-        While brokers stop and start it may fail; no record is pending then. A leader that cannot reach a dead
-        coordinator refuses records. librdkafka has counted them already, and the next transaction waits for an abort
-        (3.6, less often 3.3).
+    def flush(self, producer: Producer, failed: list[str]) -> bool:
+        """Wait until the transaction's records are sent; returns whether none is pending.
+
+        While brokers stop and start it may fail. A leader that cannot reach a dead coordinator refuses records.
+        librdkafka has counted them already, and the next transaction waits for an abort (3.6, less often 3.3).
+
+        A producer with pending records must not abort and go on. librdkafka then gives their sequence numbers to the
+        next batch. If the broker has stored the pending one, it acknowledges the next batch with the offset of the
+        aborted records, and does not store it.
         """
         if not self.brokers_come_and_go:
-            producer.flush(PATIENCE_SECONDS)
-            return
+            return producer.flush(PATIENCE_SECONDS) == 0
         for _ in range(_FLUSH_SECONDS):
             if failed or producer.flush(1) == 0:
-                return
+                break
+        return len(producer) == 0
 
     def end(self, producer: Producer, *, aborted: bool) -> bool:
         """End the transaction, with retries while brokers stop and start. Returns whether it was aborted."""
