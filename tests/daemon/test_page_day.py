@@ -78,10 +78,10 @@ def test_the_agent_in_words(page: Page) -> None:
         page.open(f"{served.url}/log-dirs")
         page.wait("document.querySelectorAll('main article').length === 3")
         reported = page.run("[...document.querySelectorAll('main article')].map(e => e.innerText)")
-    assert "swap segments while the broker runs" in reported[0]
+    assert "swaps segments while the broker runs" in reported[0]
     assert "Kafka 4.3.1, Java 17.0.9, process 4711" in reported[0]
-    assert "812 groups of segments" in reported[0]
-    assert "not swap: <b>no</b>" in reported[1]
+    assert "812 segment groups" in reported[0]
+    assert "cannot swap: <b>no</b>" in reported[1]
     assert "FAILED" in reported[1]
     assert "none in the broker" in reported[2]
     assert not any("self_test" in each or "accepting" in each for each in reported)
