@@ -237,7 +237,9 @@ def _quarantined(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
 def _first_dirty_offsets(ordered: Sequence[Sequence[_Replica]]) -> Iterator[Difference]:
     for replicas in ordered:
         points = {
-            each.target: each.entry["clean_offset"] for each in replicas if each.entry["clean_offset"] is not None
+            each.target: each.entry["first_dirty_offset"]
+            for each in replicas
+            if each.entry["first_dirty_offset"] is not None
         }
         if len(set(points.values())) > 1:
             yield Difference(_name(replicas[0]), {target: str(offset) for target, offset in points.items()})

@@ -241,12 +241,12 @@ def digests_in(status: Any, broker: int | None = None) -> dict[str, ReplicaDiges
     own = {each["path"] for each in status["log_dirs"] if broker is None or each["node_id"] == broker}
     found: dict[str, ReplicaDigests] = {}
     for each in status["partitions"]:
-        clean_offset = each["clean_offset"]
-        if each["log_dir"] in own and (clean_offset is None or type(clean_offset) is int):
+        first_dirty_offset = each["first_dirty_offset"]
+        if each["log_dir"] in own and (first_dirty_offset is None or type(first_dirty_offset) is int):
             with suppress(KeyError, TypeError, ValueError):
                 digests = tuple(StateDigest.from_json(document) for document in each.get("digests", ()))
                 name = f"{each['topic']}-{each['partition']}"
-                found[name] = ReplicaDigests(clean_offset, str(each["fingerprint"]), digests)
+                found[name] = ReplicaDigests(first_dirty_offset, str(each["fingerprint"]), digests)
     return found
 
 
@@ -279,7 +279,7 @@ def first_dirty_offsets(status: Any, broker: int, cluster_id: str | None) -> dic
     for each in status["partitions"]:
         if each["log_dir"] not in own:
             continue
-        topic, number, offset = str(each["topic"]), each["partition"], each["clean_offset"]
+        topic, number, offset = str(each["topic"]), each["partition"], each["first_dirty_offset"]
         if offset is None:
             unknown.add((topic, number))
             continue

@@ -135,7 +135,7 @@ class SegmentEvidence:
 
     @property
     def first_uncleanable_offset(self) -> int:
-        return self._plan.bound_offset
+        return self._plan.first_uncleanable_offset
 
     @property
     def records(self) -> int:

@@ -145,7 +145,7 @@ class Manifest:
             partition=plan.name.partition,
             directory_id=plan.directory_id,
             log_start_offset=plan.log_start_offset,
-            bound=plan.bound_offset,
+            bound=plan.first_uncleanable_offset,
             strategy_fingerprint=plan.fingerprint,
             created_ms=time.time_ns() // 1_000_000,
             max_age_ms=max_age_ms,

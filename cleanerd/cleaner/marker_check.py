@@ -114,7 +114,7 @@ def _behind(plan: CleaningPlan, reader: SegmentReader) -> Iterator[_kernel.Batch
 
 def _note(plan: CleaningPlan, marked: MarkedTransactions) -> str:
     """The first correction in words, and the first segment whose index stays wrong because it is not cleaned."""
-    end = plan.sources[-1].end if plan.sources else plan.bound_offset
+    end = plan.sources[-1].end if plan.sources else plan.first_uncleanable_offset
     disordered = np.array(sorted(plan.aborted.disordered), np.int64)
     wrong = np.union1d(marked.corrections, disordered)
     behind = wrong[wrong >= end]

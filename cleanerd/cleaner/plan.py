@@ -80,7 +80,7 @@ class CleaningPlan:
     unproven_below: int
     first_dirty_offset: int
     end_offset: int
-    bound_offset: int
+    first_uncleanable_offset: int
     decided_offset: int
     rules: Rules
     fingerprint: str
@@ -117,7 +117,7 @@ class CleaningPlan:
     @property
     def judged_span(self) -> tuple[int, int]:
         """The offsets between which a record's transaction matters: from the log start to the bound (U-44)."""
-        return self.lasting_start_offset, self.bound_offset
+        return self.lasting_start_offset, self.first_uncleanable_offset
 
     def may_be_torn(self, source: Source) -> bool:
         """Whether damage in an uncleanable segment is treated as the end of the log."""

@@ -60,7 +60,7 @@ def make_plan(
         unproven_below=min(found.unproven_below, first_dirty),
         first_dirty_offset=first_dirty,
         end_offset=found.end_offset,
-        bound_offset=bound,
+        first_uncleanable_offset=bound,
         # A checkpoint may have raised the bound: data below it was decided by an earlier cleaning.
         decided_offset=max(bound, decided_below(log, may_be_torn=may_be_torn)),
         rules=rules,

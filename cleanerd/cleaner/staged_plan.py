@@ -16,7 +16,7 @@ from cleanerd.fsio.safe_open import MAX_MANIFEST_BYTES, close_quietly, names_in,
 class StagedPlan:
     """A staged plan: its end offset, its creation time and its expiry."""
 
-    bound_offset: int
+    first_uncleanable_offset: int
     created_ms: int
     expires_ms: int | None = None
 
@@ -57,4 +57,4 @@ def describe_staged(partition: Path) -> str:
         return ""
     old = found.expires_ms is not None and found.expires_ms <= time.time_ns() // 1_000_000
     what = "is too old to be applied" if old else "waits for the broker's next start (cleanerd apply)"
-    return f"a staged cleaning up to offset {found.bound_offset} {what}"
+    return f"a staged cleaning up to offset {found.first_uncleanable_offset} {what}"

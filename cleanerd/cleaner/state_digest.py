@@ -122,7 +122,7 @@ def _whole_log(
         unproven_below=log.log_start_offset,
         first_dirty_offset=log.log_start_offset,
         end_offset=last,
-        bound_offset=last,
+        first_uncleanable_offset=last,
         decided_offset=log_end,
         aborted=aborted,
         map_dir="",

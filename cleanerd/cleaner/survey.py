@@ -298,12 +298,14 @@ def _tombstones_kept(state: PartitionState | None, first_dirty_offset: int) -> i
     return kept if is_known else None
 
 
-def expiry_bound(config: TopicConfig, log: PartitionLog, options: CleaningOptions, clean_offset: int) -> ExpiryBound:
+def expiry_bound(
+    config: TopicConfig, log: PartitionLog, options: CleaningOptions, first_dirty_offset: int
+) -> ExpiryBound:
     """Up to which delete horizon tombstones and markers of a partition may expire (U-70, U-79)."""
     if config.replicas is None or not options.waits_for_replicas:
         return BY_CLOCK
     replicas = config.replicas.of_topic(log.topic_id)
-    return lowest([replicas.bound(log.name.partition, options.now_ms, options.ignored_replicas, clean_offset)])
+    return lowest([replicas.bound(log.name.partition, options.now_ms, options.ignored_replicas, first_dirty_offset)])
 
 
 def _limiting_transaction(

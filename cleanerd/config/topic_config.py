@@ -85,7 +85,7 @@ class ReplicaBounds(Protocol):
         """The bounds for a log of the topic ``topic_id``."""
 
     def bound(
-        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None
+        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), first_dirty_offset: int | None = None
     ) -> Any:
         """An ``ExpiryBound``: up to which delete horizon a partition's tombstones may be removed."""
 

@@ -81,7 +81,7 @@ class DirectorySnapshot:
         """Whether the condition that tombstones wait for has come or changed, by a newer ``config`` (U-73)."""
         if self.expiry.at_ms is None or config is None or config.replicas is None:
             return False
-        bound = config.replicas.bound(partition, now_ms, clean_offset=self.expiry.below_offset)
+        bound = config.replicas.bound(partition, now_ms, first_dirty_offset=self.expiry.below_offset)
         if (bound.missing, bound.peers) != (self.expiry.missing, self.expiry.peers):
             return True
         # A partition that the next scan would find due, but the last one did not.

@@ -80,7 +80,7 @@ class Erasures:
             (each.key, each.scan)
             for request in self.found.requests
             for each in self._of(request)
-            if each.scan is not None and each.scan.clean_offset > request.tombstones[each.name.partition]
+            if each.scan is not None and each.scan.first_dirty_offset > request.tombstones[each.name.partition]
         ]
         blocked, now_ms = list(self._blocked()), self.now_ms()
         return lambda: _read(self.state_dir, scans, roll_segments(blocked, self.agents, now_ms))
@@ -90,7 +90,11 @@ class Erasures:
         for request in self.found.requests:
             for each in self._of(request):
                 scan, offset = each.scan, request.tombstones[each.name.partition]
-                if scan is None or offset < scan.bound_offset or not self.registry.may_change_now(each, self.now_ms()):
+                if (
+                    scan is None
+                    or offset < scan.first_uncleanable_offset
+                    or not self.registry.may_change_now(each, self.now_ms())
+                ):
                     continue
                 choice = self.registry.dirs[each.path].choice
                 if choice is not None and choice.socket is not None:
@@ -137,9 +141,9 @@ class Erasures:
         scan, offset = entry.scan, request.tombstones[entry.name.partition]
         if scan is None:
             return "unknown", "not scanned yet"
-        if scan.clean_offset <= offset < scan.bound_offset:
+        if scan.first_dirty_offset <= offset < scan.first_uncleanable_offset:
             return "dirty", "cleaned next" if self.registry.work_of(entry) == "live" else scan.reason or "to be cleaned"
-        if scan.clean_offset <= offset:
+        if scan.first_dirty_offset <= offset:
             return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
         if (request.id, entry.key) in self.found.gone:
             return "certify", f"run cleanerd erase certify {request.topic}"

@@ -63,8 +63,8 @@ class PartitionScan:
     fingerprint: str
     fingerprint_changed: bool
     delegated: bool | None
-    clean_offset: int
-    bound_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
     log_end_offset: int
     size_bytes: int
     clean_bytes: int
@@ -155,8 +155,8 @@ def scan_result(
         fingerprint=current,
         fingerprint_changed=state is not None and state.cleaned_by not in (None, current),
         delegated=None if config.delegation.state == "not needed" else config.delegation.permits,
-        clean_offset=bounds.first_dirty_offset,
-        bound_offset=bounds.bound.offset,
+        first_dirty_offset=bounds.first_dirty_offset,
+        first_uncleanable_offset=bounds.bound.offset,
         log_end_offset=found.log_end_offset,
         size_bytes=sum(segment.size_bytes for segment in found.log.segments),
         clean_bytes=bounds.dirtiness.clean_bytes,

@@ -118,8 +118,8 @@ class PartitionView:
     reason: str
     strategy: str
     fingerprint: str
-    clean_offset: int | None
-    bound_offset: int | None
+    first_dirty_offset: int | None
+    first_uncleanable_offset: int | None
     size_bytes: int | None
     dirty_bytes: int | None
     dirty_ratio: float | None

@@ -92,10 +92,10 @@ class Dirtiness:
         return self.cleanable_bytes / total if total else 0.0
 
 
-def dirtiness(bases: Sequence[int], sizes: Sequence[int], first_dirty_offset: int, bound_offset: int) -> Dirtiness:
+def dirtiness(bases: Sequence[int], sizes: Sequence[int], first_dirty_offset: int, end_offset: int) -> Dirtiness:
     """How dirty a log is; a segment with the first dirty offset in its middle counts on both sides (C-08)."""
     clean = sum(size for base, size in zip(bases, sizes, strict=True) if base < first_dirty_offset)
-    rows = segment_range(bases, min(first_dirty_offset, bound_offset), bound_offset)
+    rows = segment_range(bases, min(first_dirty_offset, end_offset), end_offset)
     return Dirtiness(clean, sum(sizes[row] for row in rows))
 
 

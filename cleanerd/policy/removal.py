@@ -54,14 +54,14 @@ class RemovalFacts:
     """The facts about one partition.
 
     ``segments`` ascend; the last is the active one. ``limits``: by name, the offsets that no cleaning passes now,
-    except those of lag and active segment. ``clean_offset``: the log was cleaned below it. ``has_request``: the daemon
-    cleans for an open erasure request as soon as it can. ``kept_ms``: how long replaced segments are kept; None: not at
-    all.
+    except those of lag and active segment. ``first_dirty_offset``: the log was cleaned below it. ``has_request``: the
+    daemon cleans for an open erasure request as soon as it can. ``kept_ms``: how long replaced segments are kept; None:
+    not at all.
     """
 
     now_ms: int
     segments: Sequence[SegmentTimes]
-    clean_offset: int
+    first_dirty_offset: int
     cleaned_by: CleanedBy
     has_request: bool
     segment_ms: int
@@ -100,7 +100,7 @@ def steps_of_value(facts: RemovalFacts, offset: int, tombstone_offset: int | Non
     if tombstone_offset is None:
         return (NO_TOMBSTONE,)
     way, covered = _Way(facts), max(offset, tombstone_offset)
-    if covered < facts.clean_offset:
+    if covered < facts.first_dirty_offset:
         # Only a cleaning of the whole log compares records of the clean section.
         way.unbounded("the log is cleaned from its start", "cleanerd clean --from-start")
     else:
@@ -119,7 +119,7 @@ def steps_of_tombstone(
     """
     way = _Way(facts)
     covered = max(offset, offset if last_offset is None else last_offset)
-    if horizon_ms is None or covered >= facts.clean_offset:
+    if horizon_ms is None or covered >= facts.first_dirty_offset:
         way.cleaned(covered, offset)
     if facts.keeps_tombstones:
         way.unbounded("it never expires", "tombstone.guard=horizon")
@@ -170,7 +170,7 @@ class _Way:
         for name, limit in sorted(facts.limits.items(), key=lambda item: item[1]):
             if limit <= offset:
                 self.unbounded(f"{name}, now at offset {limit:,}, passes offset {offset:,}", _WHO_MOVES.get(name, name))
-        dirty = [each for each in covering if each.is_active or each.base >= facts.clean_offset] or covering[-1:]
+        dirty = [each for each in covering if each.is_active or each.base >= facts.first_dirty_offset] or covering[-1:]
         if facts.min_lag_ms > 0 and dirty:
             # The segment may get younger records until it is rolled.
             young_ms = max(each.largest_ms for each in dirty) + facts.min_lag_ms

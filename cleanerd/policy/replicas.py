@@ -214,25 +214,25 @@ class TopicReplicas:
         return replace(self, partitions={}, remembered={}, topic_id=topic_id) if is_other else self
 
     def bound(
-        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), clean_offset: int | None = None
+        self, partition: int, now_ms: int, ignored: frozenset[int] = frozenset(), first_dirty_offset: int | None = None
     ) -> ExpiryBound:
         """Up to which horizon a partition's tombstones and markers may expire (U-70, U-79).
 
-        ``ignored``: further brokers that are not waited for. ``clean_offset``: the first dirty offset of the replica
-        that is cleaned; None: ignore its peers' first dirty offsets.
+        ``ignored``: further brokers that are not waited for. ``first_dirty_offset``: the first dirty offset of the
+        replica that is cleaned; None: ignore its peers' first dirty offsets.
         """
         ignored |= self.ignored
         found = self._bound_of_isr(partition, now_ms, ignored)
         if found == BY_CLOCK:
             return found
         found = replace(found, newest_ms=self.facts.newest_ms)
-        if self.peers is None or clean_offset is None:
+        if self.peers is None or first_dirty_offset is None:
             return found
-        of_peers = self._bound_of_peers(self.peers, partition, now_ms, ignored, clean_offset)
+        of_peers = self._bound_of_peers(self.peers, partition, now_ms, ignored, first_dirty_offset)
         bound = lowest([found, of_peers])
         if bound.peers and set(bound.peers) <= set(found.missing):  # less clean as they are away: say that
             bound = replace(found, at_ms=bound.at_ms)
-        return replace(bound, below_offset=clean_offset, newest_ms=found.newest_ms)
+        return replace(bound, below_offset=first_dirty_offset, newest_ms=found.newest_ms)
 
     def is_alone(self, partition: int) -> bool:
         """Whether the metadata log shows a single replica."""
@@ -245,7 +245,7 @@ class TopicReplicas:
         partition: int,
         now_ms: int,
         ignored: frozenset[int],
-        clean_offset: int,
+        first_dirty_offset: int,
     ) -> ExpiryBound:
         """U-79: every other replica has to be as clean as this one. An unknown offset delays removal by a day."""
         replicas = self.partitions.get(partition)
@@ -258,11 +258,13 @@ class TopicReplicas:
             )
             if isinstance(point, str):
                 unknown[broker] = point
-            elif point < clean_offset:
+            elif point < first_dirty_offset:
                 less_clean[broker] = point
         if less_clean:
             points = ", ".join(f"broker {broker} is clean below offset {point}" for broker, point in less_clean.items())
-            return ExpiryBound(UNKNOWN_MS, why=f"{points}, this one below {clean_offset}", peers=tuple(less_clean))
+            return ExpiryBound(
+                UNKNOWN_MS, why=f"{points}, this one below {first_dirty_offset}", peers=tuple(less_clean)
+            )
         if unknown:
             reasons = "; ".join(f"broker {broker}: {reason}" for broker, reason in unknown.items())
             why = f"for {PEER_PATIENCE_MS // 3_600_000} hours at most, as a first dirty offset is unknown ({reasons})"

@@ -71,9 +71,9 @@ class DigestDifference:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDigests:
-    """One replica's digests under these ``rules``, and its current first dirty offset ``clean_offset``."""
+    """One replica's digests under these ``rules``, and its current first dirty offset ``first_dirty_offset``."""
 
-    clean_offset: int | None
+    first_dirty_offset: int | None
     rules: str
     digests: Sequence[StateDigest]
 
@@ -121,7 +121,7 @@ def first_difference(replicas: Mapping[str, ReplicaDigests], own: str | None = N
     ``own``: compare only pairs with this replica. States below a replica's first dirty offset are ignored: another
     replica may have copied records that were cleaned above them. So are replicas with other rules.
     """
-    cleaned = max((each.clean_offset or 0 for each in replicas.values()), default=0)
+    cleaned = max((each.first_dirty_offset or 0 for each in replicas.values()), default=0)
     states: dict[str, dict[tuple[int, int], StateDigest]] = {
         name: {(d.end_offset, d.begin_offset): d for d in each.digests if d.end_offset >= cleaned}
         for name, each in replicas.items()

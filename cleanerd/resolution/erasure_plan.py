@@ -71,7 +71,7 @@ def removal_facts(
     return RemovalFacts(
         now_ms=now_ms,
         segments=segments,
-        clean_offset=found.proven_offset,
+        first_dirty_offset=found.proven_offset,
         cleaned_by=_cleaned_by(found, daemon, kafka_cleans=kafka_cleans),
         has_request=has_request,
         segment_ms=config.segment_ms,

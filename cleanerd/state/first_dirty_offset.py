@@ -34,15 +34,15 @@ def kafka_checkpoint_changed(kafka_offset: int | None, point: CleanerdCheckpoint
     return kafka_offset not in {point.offset, point.checkpoint}
 
 
-def unproven_below(point: CleanerdCheckpoint | None, clean_offset: int) -> int:
-    """The offset below which only Kafka's checkpoint says that the log, clean up to ``clean_offset``, is clean (U-50).
+def unproven_below(point: CleanerdCheckpoint | None, first_dirty_offset: int) -> int:
+    """Below this offset only Kafka's checkpoint says that the log, clean up to ``first_dirty_offset``, is clean (U-50).
 
     ``point``: cleanerd's own checkpoint, None if none fits the log. Without a note how far it relies on Kafka's
     checkpoint, it proves nothing.
     """
-    if point is None or point.offset < clean_offset:
-        return clean_offset
-    return clean_offset if point.unproven_below is None else point.unproven_below
+    if point is None or point.offset < first_dirty_offset:
+        return first_dirty_offset
+    return first_dirty_offset if point.unproven_below is None else point.unproven_below
 
 
 def unproven_after(before: int, first_dirty_offset: int, end_offset: int) -> int:

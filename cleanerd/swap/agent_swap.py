@@ -190,7 +190,10 @@ class Swapper:
         # The agent's digest is that of sorted indexes; for others, the markers prove the entries (U-44).
         if self._facts.compares_aborted and not self._plan.aborted.disordered:
             aborted = AbortedTransactions(self._aborted)
-            evidence["aborted"] = {"below": self._plan.bound_offset, "sha256": aborted.digest(0, MAX_OFFSET)}
+            evidence["aborted"] = {
+                "below": self._plan.first_uncleanable_offset,
+                "sha256": aborted.digest(0, MAX_OFFSET),
+            }
         return {**request, **evidence}
 
     def _request_swap(self, request: dict[str, Any], staged: StagedGroup, output: BrokerSegment) -> SwapDone | None:

@@ -64,7 +64,7 @@ class CurrentFacts:
             topic_id=plan.topic_id,
             directory_id=plan.directory_id,
             log_start_offset=plan.log_start_offset,
-            bound=plan.bound_offset,
+            bound=plan.first_uncleanable_offset,
             strategy_fingerprint=plan.fingerprint,
             now_ms=time.time_ns() // 1_000_000,
         )

@@ -18,7 +18,7 @@ class ReadersComparison:
 
     ``wrong_records``: not acknowledged with this offset, key and value. ``wrong_keys``: keys whose last value or
     deletion differs from the last acknowledged one. ``repeated_keys``: keys that occur more than once below
-    ``clean_offset``. ``short_of_end``: offsets between the reader's position and the end of the log.
+    ``first_dirty_offset``. ``short_of_end``: offsets between the reader's position and the end of the log.
     """
 
     topic: str
@@ -36,8 +36,8 @@ class ReadersComparison:
         return self.wrong_records == self.wrong_keys == self.repeated_keys == self.short_of_end == 0
 
 
-def compare(written: AcknowledgedTopic, read: ConsumedPartition, clean_offset: int) -> ReadersComparison:
-    """Compare a whole reading of a topic whose log is clean below ``clean_offset``.
+def compare(written: AcknowledgedTopic, read: ConsumedPartition, first_dirty_offset: int) -> ReadersComparison:
+    """Compare a whole reading of a topic whose log is clean below ``first_dirty_offset``.
 
     A key whose tombstone was removed may be missing: for a reader it is deleted either way.
     """
@@ -46,7 +46,7 @@ def compare(written: AcknowledgedTopic, read: ConsumedPartition, clean_offset: i
     wrong_keys = sum(
         found.get(key) != value if value is not None else found.get(key) is not None for key, value in expected.items()
     )
-    clean = [key for offset, (key, _) in read.records.items() if offset < clean_offset]
+    clean = [key for offset, (key, _) in read.records.items() if offset < first_dirty_offset]
     return ReadersComparison(
         topic=written.topic,
         client=read.client,

@@ -250,7 +250,7 @@ class LiveDemo:
             behind = [
                 name
                 for name, end in ends.items()
-                if name not in known or known[name]["clean_offset"] is None or known[name]["clean_offset"] < end
+                if name not in known or known[name]["first_dirty_offset"] is None or known[name]["first_dirty_offset"] < end
             ]
             if not behind:
                 return

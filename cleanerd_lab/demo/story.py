@@ -171,13 +171,13 @@ class Demo:
         self._broker.start()
         verdicts = []
         for written in self.written:
-            clean_offset = cleaned.partitions[written.topic]["end_offset"]
+            first_dirty_offset = cleaned.partitions[written.topic]["end_offset"]
             read = read_with_confluent(self._broker.bootstrap, written.topic)
             self._reads[written.topic] = read
-            verdicts.append(compare(written, read, clean_offset))
+            verdicts.append(compare(written, read, first_dirty_offset))
             if KAFKA_PYTHON_CODECS[written.codec]():
                 other = read_with_kafka_python(self._broker.bootstrap, written.topic)
-                verdicts.append(compare(written, other, clean_offset))
+                verdicts.append(compare(written, other, first_dirty_offset))
         return verdicts
 
     def write_once_more(self, records: int) -> SecondCleaning:

@@ -32,7 +32,7 @@ def status(*partitions: dict[str, Any], node_id: Any = 2, cluster_id: Any = CLUS
 
 
 def entry(topic: Any = "t", number: Any = 0, offset: Any = 5, at: str = "/d1") -> dict[str, Any]:
-    return {"topic": topic, "partition": number, "clean_offset": offset, "log_dir": at}
+    return {"topic": topic, "partition": number, "first_dirty_offset": offset, "log_dir": at}
 
 
 def body(data: bytes, code: int = 200, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
@@ -66,7 +66,7 @@ def ask(address: str, **limits: Any) -> dict[str, dict[int, int]] | str:
 
 def test_a_daemon() -> None:
     """U-79: a real server's answer, with the checkpoints of the requested broker."""
-    partitions = partition("t", 0, clean_offset=7), partition("t", 1, clean_offset=None), partition("u", 3)
+    partitions = partition("t", 0, first_dirty_offset=7), partition("t", 1, first_dirty_offset=None), partition("u", 3)
     shown = view(partitions=partitions, log_dirs=(log_dir(partitions[0].log_dir, node_id=2, cluster_id=CLUSTER),))
     with serving(shown) as served:
         found = ask(f"127.0.0.1:{served.port}")

@@ -89,9 +89,9 @@ def test_topics_that_are_not_delegated() -> None:
 
 def test_replicas_of_different_size_are_reported_without_an_error() -> None:
     """Each host cleans at its own time. A size counts from half as much again, and not below 16 MiB."""
-    small = partition("orders", 0, clean_offset=10, size_bytes=2 * SIZES_DIFFER_BYTES)
-    large = replace(small, clean_offset=900, size_bytes=3 * SIZES_DIFFER_BYTES)
-    found = compare(answers(a=daemon(small), b=daemon(large), c=daemon(replace(large, clean_offset=None))))
+    small = partition("orders", 0, first_dirty_offset=10, size_bytes=2 * SIZES_DIFFER_BYTES)
+    large = replace(small, first_dirty_offset=900, size_bytes=3 * SIZES_DIFFER_BYTES)
+    found = compare(answers(a=daemon(small), b=daemon(large), c=daemon(replace(large, first_dirty_offset=None))))
     assert [(each.what, dict(each.by_target)) for each in found.first_dirty_offsets] == [
         ("orders-0", {"a": "10", "b": "900"})
     ]
@@ -106,14 +106,14 @@ def test_replicas_of_different_size_are_reported_without_an_error() -> None:
 def test_replicas_with_different_latest_states() -> None:
     """U-90: compared at the highest offset that both have; an error, also if a third daemon has no digest yet."""
     of = {text: (StateDigest(0, 64, text * 16, 7), StateDigest(0, 96, text * 16, 9)) for text in ("0a", "0b")}
-    one, other = (partition("orders", 0, clean_offset=10, digests=of[text]) for text in of)
-    third = partition("orders", 0, clean_offset=10)
+    one, other = (partition("orders", 0, first_dirty_offset=10, digests=of[text]) for text in of)
+    third = partition("orders", 0, first_dirty_offset=10)
     found = compare(answers(a=daemon(one), b=daemon(other), c=daemon(third)))
     assert [(each.what, dict(each.by_target)) for each in found.states] == [
         ("orders-0 below offset 96", {"a": "0a0a0a0a (9 keys)", "b": "0b0b0b0b (9 keys)"})
     ]
     assert found.exit_code == 1
-    cleaned = replace(third, clean_offset=100)
+    cleaned = replace(third, first_dirty_offset=100)
     for same in (answers(a=daemon(one), b=daemon(one)), answers(a=daemon(one), b=daemon(other), c=daemon(cleaned))):
         assert compare(same).states == ()
 
@@ -149,8 +149,8 @@ def test_real_servers_in_a_table(shell: Shell, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     unused = f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:
-        one = stack.enter_context(serving(daemon(partition("orders", 0, clean_offset=5))))
-        other = stack.enter_context(serving(daemon(partition("orders", 0, clean_offset=7, delegated=False))))
+        one = stack.enter_context(serving(daemon(partition("orders", 0, first_dirty_offset=5))))
+        other = stack.enter_context(serving(daemon(partition("orders", 0, first_dirty_offset=7, delegated=False))))
         hosts = [f"127.0.0.1:{one.port}", f"localhost:{other.port}"]
         answer = shell("cluster", "status", *hosts)
         assert answer.code == 1, answer.err

@@ -333,12 +333,12 @@ def held_by_broker_2(root: Path, *later: Batch) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("clean_offset", "waiting"), [(0, 4), (6, 3)])
-def test_the_progress_of_a_missing_replica(root: Path, shell: Shell, clean_offset: int, waiting: int) -> None:
+@pytest.mark.parametrize(("first_dirty_offset", "waiting"), [(0, 4), (6, 3)])
+def test_the_progress_of_a_missing_replica(root: Path, shell: Shell, first_dirty_offset: int, waiting: int) -> None:
     """U-70: as its broker's daemon reports it, if it does, also if it is less clean as well (U-79)."""
     path = held_by_broker_2(root)
     write_checkpoint(path / CLEANER_CHECKPOINT, {"orders-0": 6})
-    shown = view_of("orders", 0, clean_offset=clean_offset, log_end_offset=4)
+    shown = view_of("orders", 0, first_dirty_offset=first_dirty_offset, log_end_offset=4)
     directory = log_dir(shown.log_dir, node_id=2, cluster_id=CLUSTER_ID)
     text = "tombstones or markers wait for broker 2, out of the ISR since"
 

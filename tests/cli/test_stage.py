@@ -88,7 +88,7 @@ def test_a_waiting_staged_cleaning_is_reported(root: Path, shell: Shell) -> None
         )
         document = shell(*question, "--json", *COMPACT).json
         (found,) = document.get("partitions", [document])
-        assert found["staged"]["bound_offset"] == 6
+        assert found["staged"]["first_uncleanable_offset"] == 6
 
 
 def reported(answer: Answer) -> str:

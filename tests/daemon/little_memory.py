@@ -173,7 +173,7 @@ def rows(view: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def is_clean(row: dict[str, Any]) -> bool:
     """Whether it is clean up to its bound, by this process or an earlier one."""
-    return row["clean_offset"] == row["bound_offset"] and not row["quarantine"]
+    return row["first_dirty_offset"] == row["first_uncleanable_offset"] and not row["quarantine"]
 
 
 def _quarantined(view: dict[str, Any]) -> dict[str, str]:

@@ -33,7 +33,8 @@ def partition_scan(**values: Any) -> PartitionScan:
     base = PartitionScan(
         name=NAME, log_dir=None, config=config(), topic_id=None, scanned_ms=NOW, eligible=True, refused=False,  # type: ignore[arg-type]
         forceable=True, rule="", reason="", changes="", strategy="offset", fingerprint="f", fingerprint_changed=False,
-        delegated=None, clean_offset=10, bound_offset=20, log_end_offset=25, size_bytes=300, clean_bytes=100,
+        delegated=None, first_dirty_offset=10, first_uncleanable_offset=20, log_end_offset=25, size_bytes=300,
+    clean_bytes=100,
         dirty_bytes=200, dirty_ratio=0.67, overdue_ms=0, overdue_at_ms=None, settled=True, again_ms=None,
         next_purge_ms=None, removal_known=False, has_clean_part=True, quarantine=None, retry=None,
         staged=None, leftover=False,
@@ -41,7 +42,7 @@ def partition_scan(**values: Any) -> PartitionScan:
     return replace(base, **values)
 
 
-SAVING = JobReclaimable(300, 250, clean_offset=10, bound_offset=20, clean_bytes=100, dirty_bytes=200)
+SAVING = JobReclaimable(300, 250, first_dirty_offset=10, first_uncleanable_offset=20, clean_bytes=100, dirty_bytes=200)
 CLEAN = {"eligible": False, "reason": "clean enough", "dirty_bytes": 0}
 
 

@@ -120,7 +120,7 @@ def partition(view: DaemonView, name: str = "orders-0") -> PartitionView:
 def is_clean(view: DaemonView, offset: int, name: str = "orders-0") -> bool:
     """Clean up to the offset, and no longer being cleaned: a scan sees the checkpoint before the job has ended."""
     found = partition(view, name)
-    return found.clean_offset == offset and found.phase != "cleaning"
+    return found.first_dirty_offset == offset and found.phase != "cleaning"
 
 
 def outcomes(view: DaemonView) -> list[str]:

@@ -100,7 +100,7 @@ class Site:
         self.daemon.until(
             f"{ends} clean",
             lambda view: all(
-                found["clean_offset"] == end and found["state"] == "idle" and not found["quarantine"]
+                found["first_dirty_offset"] == end and found["state"] == "idle" and not found["quarantine"]
                 for found, end in ((self.partition(view, n), end) for n, end in ends.items())
             ),
         )
@@ -116,7 +116,7 @@ class Site:
     def partition(self, view: dict[str, Any], number: int) -> dict[str, Any]:
         """Its entry in a status."""
         (found,) = [p for p in view["partitions"] if (p["topic"], p["partition"]) == (self.topic, number)] or [None]
-        return found or {"clean_offset": None, "state": None, "quarantine": None, "reason": ""}
+        return found or {"first_dirty_offset": None, "state": None, "quarantine": None, "reason": ""}
 
     def log_dir(self, view: dict[str, Any], number: int) -> dict[str, Any]:
         """The entry of a log directory."""

@@ -31,7 +31,7 @@ def test_two_daemons(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
     created = topic("orders", ID1), partition_record(ID1, 0, [1, 2], [1, 2])
     log_of(root / "__cluster_metadata-0", (0, created), (90, (NO_OP,)))
-    shown = partition("orders", 0, clean_offset=4, delegated=False)
+    shown = partition("orders", 0, first_dirty_offset=4, delegated=False)
     directory = log_dir_view(shown.log_dir, node_id=2, cluster_id=CLUSTER_ID)
     port = free_port()
     with serving(view(partitions=(shown,), log_dirs=(directory,))) as served:

@@ -79,7 +79,7 @@ def test_trigger_cleans_below_the_dirty_ratio(root: Path) -> None:
             await until("seen", lambda: is_clean(service.view(), 8, "orders-1"))
             (clean,) = service.view().history
             assert (clean.topic, clean.partition, clean.trigger) == ("orders", 1, "manual")
-            assert partition(service.view(), "orders-0").clean_offset == 0
+            assert partition(service.view(), "orders-0").first_dirty_offset == 0
 
         serve(assignments(root), story)
 
@@ -98,7 +98,7 @@ def test_trigger_of_refused_partitions(root: Path, capsys: pytest.CaptureFixture
             await asyncio.sleep(0.3)
             message = capsys.readouterr()
             assert "cleaning_not_done" in message.err + message.out
-            assert partition(service.view()).clean_offset == 0
+            assert partition(service.view()).first_dirty_offset == 0
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story)
 

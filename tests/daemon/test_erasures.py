@@ -81,7 +81,7 @@ def test_it_is_not_cleaned_repeatedly_without_effect(tmp_path: Path) -> None:
     following(tmp_path, registry, requested(15))
     done(registry, failed="broken", result=result("quarantined"))
     assert triggers(registry) == []
-    cleaned = registry_with(partition_scan(**{**QUIET, **CLEAN}, clean_offset=20))
+    cleaned = registry_with(partition_scan(**{**QUIET, **CLEAN}, first_dirty_offset=20))
     following(tmp_path, cleaned, requested(15))
     assert triggers(cleaned) == []
 
@@ -111,7 +111,7 @@ def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
     ErasureRequests(tmp_path / "state").save(requested(2))
     for segments, expected in ((PRESENT, "tombstone"), (ABSENT, "certify"), ({3: b""}, "certify")):
         logs = make_log_dir(tmp_path / str(len(list(tmp_path.iterdir()))), {"orders-0": Partition(segments)})
-        registry = registry_with(partition_scan(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), clean_offset=3))
+        registry = registry_with(partition_scan(**{**QUIET, **CLEAN}, log_dir=read_log_dir(logs), first_dirty_offset=3))
         erasures = erasures_of(tmp_path / "state", registry)
         for _ in range(2):  # the first reading finds the requests, the second one reads their logs
             erasures.apply(erasures.reading()())
@@ -184,7 +184,9 @@ class Rolling:
         self.agent, self._state = agent, path / "state"
         ErasureRequests(self._state).save(requested(2))
         rules = config(segment_ms=SEGMENT_MS)
-        scan = partition_scan(**QUIET, log_dir=read_log_dir(self.logs), clean_offset=0, bound_offset=2, config=rules)
+        scan = partition_scan(
+            **QUIET, log_dir=read_log_dir(self.logs), first_dirty_offset=0, first_uncleanable_offset=2, config=rules
+        )
         self.registry = registry_with(scan)
         choice = ModeChoice("live", "an agent answers", agent.socket_path)
         self.registry.dirs[str(PATH)] = replace(self.registry.dirs[str(PATH)], choice=choice)

@@ -72,7 +72,7 @@ def test_an_estimate_is_shown_with_its_error() -> None:
     view = partition_view(registry, entry_of(registry))
     assert reclaimable_of(view) == (60, 40, 80, "sample")
     assert partition_row(view.to_json(), NOW)[5] == "~60 B ± 20 B"
-    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=220, bound_offset=22)), NOW)
+    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=220, first_uncleanable_offset=22)), NOW)
     view = partition_view(registry, entry_of(registry))
     assert (view.reclaimable_bytes, view.reclaimable_low_bytes, view.reclaimable_high_bytes) == (66, 40, 100)
 
@@ -84,11 +84,14 @@ def test_once_an_hour_and_when_twice_as_much_is_dirty() -> None:
     registry.estimated(KEY, None, ESTIMATED, NOW)
     later = NOW + ESTIMATE_INTERVAL_MS
     assert not _waits(registry, later)
-    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=400, bound_offset=40)), NOW)
+    registry.merge(dir_scan(partition_scan(eligible=False, dirty_bytes=400, first_uncleanable_offset=40)), NOW)
     assert not _waits(registry, later - 1)
     assert _waits(registry, later)
     assert _waits(registry, NOW - 1), "a clock that jumped back"
-    registry.merge(dir_scan(partition_scan(eligible=False, clean_offset=40, bound_offset=50, dirty_bytes=10)), NOW)
+    registry.merge(
+        dir_scan(partition_scan(eligible=False, first_dirty_offset=40, first_uncleanable_offset=50, dirty_bytes=10)),
+        NOW,
+    )
     assert _waits(registry, later), "it was cleaned"
 
 
@@ -162,8 +165,8 @@ def test_a_restart_keeps_estimates(left: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"closed": replace(CLOSED, inode=9)}, {"closed": None}, {"bound_offset": 21}, {"clean_offset": 1},
-        {"dirty_bytes": 201}, {"fingerprint": "other rules"}, {"topic_id": uuid.UUID(int=7)},
+        {"closed": replace(CLOSED, inode=9)}, {"closed": None}, {"first_uncleanable_offset": 21},
+        {"first_dirty_offset": 1}, {"dirty_bytes": 201}, {"fingerprint": "other rules"}, {"topic_id": uuid.UUID(int=7)},
     ],
     ids=str,
 )  # fmt: skip

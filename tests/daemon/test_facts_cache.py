@@ -134,7 +134,7 @@ def test_the_checkpoints_of_other_brokers(tmp_path: Path) -> None:
     root = make_log_dir(tmp_path / "logs", {"orders-0": two_groups()})
     created = topic("orders", ID1), partition_record(ID1, 0, [1, 2], [1, 2])
     log_of(root / "__cluster_metadata-0", (0, created), (90, (NO_OP,)))
-    shown = partition("orders", 0, clean_offset=4)
+    shown = partition("orders", 0, first_dirty_offset=4)
     directory = log_dir_view(shown.log_dir, node_id=2, cluster_id=CLUSTER_ID)
     now, log_dir = [0.0], read_log_dir(root)
     with serving(view(partitions=(shown,), log_dirs=(directory,))) as served:
@@ -144,11 +144,11 @@ def test_the_checkpoints_of_other_brokers(tmp_path: Path) -> None:
         def waits_for() -> tuple[int, ...]:
             replicas = cache.get(known, log_dir, running=False).topic_config("orders").replicas
             assert replicas is not None
-            peers: tuple[int, ...] = replicas.bound(0, T0 + 100 * 60_000, clean_offset=5).peers
+            peers: tuple[int, ...] = replicas.bound(0, T0 + 100 * 60_000, first_dirty_offset=5).peers
             return peers
 
         assert waits_for() == (2,)
-        served.stage.shown = view(partitions=(replace(shown, clean_offset=5),), log_dirs=(directory,))
+        served.stage.shown = view(partitions=(replace(shown, first_dirty_offset=5),), log_dirs=(directory,))
         assert waits_for() == (2,)
         now[0] = 60.0
         assert waits_for() == ()

@@ -47,7 +47,7 @@ def turns_of(root: Path, *settings: str) -> list[str]:
         async def story(service: Service) -> None:
             await until(
                 "all are clean",
-                lambda: sorted(p.clean_offset for p in service.view().partitions) == [8, 8, 8, KEYS],
+                lambda: sorted(p.first_dirty_offset for p in service.view().partitions) == [8, 8, 8, KEYS],
             )
             assert not [p.name for p in service.view().partitions if p.quarantine]
 

@@ -45,7 +45,7 @@ def test_status_is_the_snapshot_as_json(served: Served) -> None:
     assert document["schema"] == 1
     assert {"ready", "mode", "swaps_total"} <= document.keys()
     assert all(
-        {"topic", "partition", "state", "clean_offset", "dirty_ratio", "strategy"} <= each.keys()
+        {"topic", "partition", "state", "first_dirty_offset", "dirty_ratio", "strategy"} <= each.keys()
         for each in document["partitions"]
     )
 

@@ -37,7 +37,7 @@ def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
 
         async def story(service: Service) -> None:
             await until("all are clean", lambda: len(service.view().history) == 3)
-            await until("it is seen", lambda: all(p.clean_offset == 8 for p in service.view().partitions))
+            await until("it is seen", lambda: all(p.first_dirty_offset == 8 for p in service.view().partitions))
             view = service.view()
             assert view.ready
             assert view.healthy
@@ -250,7 +250,7 @@ def test_a_partition_that_was_created_again_is_watched_again(root: Path) -> None
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
                 write_checkpoint(root / name, {"orders-0": 9})
             write_segment(root / "orders-0", 9, b"")
-            await until("it is seen", lambda: partition(service.view()).bound_offset == 9)
+            await until("it is seen", lambda: partition(service.view()).first_uncleanable_offset == 9)
 
         serve(assignments(root, log_cleaner_backoff_ms="3600000"), story)
 
@@ -285,7 +285,7 @@ def test_without_inotify_polling_is_enough(root: Path) -> None:
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
                 write_checkpoint(root / name, {"orders-0": 9})
             write_segment(root / "orders-0", 9, b"")
-            await until("it is seen", lambda: partition(service.view()).bound_offset == 9)
+            await until("it is seen", lambda: partition(service.view()).first_uncleanable_offset == 9)
 
         serve(assignments(root), story, watcher=partial(Watcher, make=none_left))
 

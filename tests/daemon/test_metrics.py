@@ -248,7 +248,7 @@ def test_quarantine_counts_while_everything_is_paused() -> None:
 
 def test_times_are_seconds_and_unknown_values_are_absent() -> None:
     one, other = (
-        partition("t", 0, next_purge_ms=NOW_MS + 1_500, reclaimable_bytes=None, clean_offset=None),
+        partition("t", 0, next_purge_ms=NOW_MS + 1_500, reclaimable_bytes=None, first_dirty_offset=None),
         partition("t", 1),
     )
     found = samples(view(partitions=(one, other)))

@@ -183,9 +183,9 @@ def test_nothing_is_staged_on_one_reading(root: Path) -> None:
     make_log_dir(root, {"orders-0": two_groups()})
 
     async def story(service: Service) -> None:
-        await until("scanned", lambda: partition(service.view()).bound_offset is not None)
+        await until("scanned", lambda: partition(service.view()).first_uncleanable_offset is not None)
         await rounds(service)
-        assert partition(service.view()).bound_offset == 0
+        assert partition(service.view()).first_uncleanable_offset == 0
         assert not (root / "orders-0" / ".kstage").exists()
 
     with held(root):
@@ -206,7 +206,7 @@ def test_a_log_that_became_shorter_a_moment_ago(root: Path, second: str, between
 
     def bound(*names: TopicPartition) -> int:
         found = scanner.scan(replace(known, only_due=True) if names else known, names or None).scans
-        return next((scan.bound_offset for scan in found if isinstance(scan, PartitionScan)), -1)
+        return next((scan.first_uncleanable_offset for scan in found if isinstance(scan, PartitionScan)), -1)
 
     def bound_a_while_later() -> int:
         """All that was seen until now is two hours old."""

@@ -143,7 +143,7 @@ def test_horizons_are_not_read_while_a_worker_has_the_partition(root: Path, monk
     make_log_dir(root, {"orders-0": horizon_without_tombstone()})
 
     async def story(service: Service) -> None:
-        await until("scanned", lambda: partition(service.view()).clean_offset is not None)
+        await until("scanned", lambda: partition(service.view()).first_dirty_offset is not None)
         running, stale = service.dispatcher.running, service.registry.stale
         await until("no job has it", lambda: not running and not stale)
         begun: list[object] = []

@@ -73,7 +73,7 @@ def test_a_failed_request_is_shown_until_a_cleaning_succeeds() -> None:
     registry = registry_with(partition_scan(**CLEAN))
     ended(registry, FULL)
     assert reason(registry) == "the requested cleaning failed: not enough free space"
-    registry.merge(dir_scan(partition_scan(**CLEAN, bound_offset=21)), NOW)
+    registry.merge(dir_scan(partition_scan(**CLEAN, first_uncleanable_offset=21)), NOW)
     assert "not enough free space" in reason(registry)
     ended(registry, result("cleaned"), "ratio")
     assert reason(registry) == "clean enough"
@@ -90,7 +90,7 @@ def test_a_refused_request_is_in_the_history() -> None:
 
 def test_a_partial_cleaning_is_continued_at_once() -> None:
     """D-11: it does not count as a cleaning without effect, although the log has no new records."""
-    registry = registry_with(partition_scan(bound_offset=20))
+    registry = registry_with(partition_scan(first_uncleanable_offset=20))
     for clean_to in (12, 16):
         ended(registry, result(end_offset=clean_to, is_partial=True), "ratio")
         (found,) = registry.candidates(NOW)
@@ -116,10 +116,10 @@ def test_a_request_is_answered_when_its_last_part_is_cleaned() -> None:
 def test_a_partition_with_too_many_passes_to_observe_is_observed_once() -> None:
     """D-11: only an estimate is known of it, until there are new records."""
     saving = JobReclaimable(100, 50, 10, 20, 0, 100, Reclaimable(50, 0, 100, "sample"))
-    registry = registry_with(partition_scan(bound_offset=20), work="observe")
+    registry = registry_with(partition_scan(first_uncleanable_offset=20), work="observe")
     assert registry.candidates(NOW)
     registry.begun(KEY, "ratio")
-    registry.finished(JobDone(job_on(partition_scan(bound_offset=20), kind="observe"), NOW, saving=saving))
+    registry.finished(JobDone(job_on(partition_scan(first_uncleanable_offset=20), kind="observe"), NOW, saving=saving))
     nothing_new(registry)
     assert not registry.candidates(NOW)
 

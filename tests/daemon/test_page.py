@@ -189,7 +189,7 @@ def test_explain_is_called_again_when_the_partition_changed_and_only_then(page: 
         served.stage.change(lambda v: replace(v, made_ms=v.made_ms + 1))
         time.sleep(2.5)
         assert requests == ["orders-0"]
-        served.stage.change(lambda v: replace(v, partitions=(partition("orders", 0, clean_offset=9_000),)))
+        served.stage.change(lambda v: replace(v, partitions=(partition("orders", 0, first_dirty_offset=9_000),)))
         page.wait("document.querySelector('main').innerText.includes('rule 2')")
 
 

@@ -150,7 +150,7 @@ def test_the_ratio_saved_by_a_cleaning_is_expected_of_the_next() -> None:
     done(registry, saving=SAVING)
     assert reclaimable_bytes(entry_of(registry)) == 50
     assert partition_view(registry, entry_of(registry)).reclaimable_exact
-    registry.merge(dir_scan(partition_scan(bound_offset=30)), NOW)
+    registry.merge(dir_scan(partition_scan(first_uncleanable_offset=30)), NOW)
     assert not partition_view(registry, entry_of(registry)).reclaimable_exact
 
 
@@ -158,18 +158,21 @@ def test_nothing_is_reclaimable_after_another_process_cleaned() -> None:
     """The bound stays where it was when the partition is cleaned up to it: the estimate is about another log."""
     registry = registry_with(work="observe")
     done(registry, kind="observe", saving=SAVING)
-    registry.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
+    registry.merge(dir_scan(partition_scan(first_dirty_offset=20, clean_bytes=240, **CLEAN), work="observe"), NOW)
     view = partition_view(registry, entry_of(registry))
     assert (view.reclaimable_bytes, view.reclaimable_exact) == (0, False)
     # Tombstones are removed from a log that stays clean up to the same offset.
-    idle = replace(SAVING, clean_offset=20, clean_bytes=240, dirty_bytes=0)
+    idle = replace(SAVING, first_dirty_offset=20, clean_bytes=240, dirty_bytes=0)
     done(registry, kind="observe", saving=idle)
     assert partition_view(registry, entry_of(registry)).reclaimable_exact
-    registry.merge(dir_scan(partition_scan(clean_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
+    registry.merge(dir_scan(partition_scan(first_dirty_offset=20, clean_bytes=200, **CLEAN), work="observe"), NOW)
     assert partition_view(registry, entry_of(registry)).reclaimable_bytes == 0
     # As much was written again: another log, which is estimated again.
     done(registry, kind="observe", saving=SAVING)
-    registry.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30, dirty_bytes=205), work="observe"), NOW)
+    registry.merge(
+        dir_scan(partition_scan(first_dirty_offset=20, first_uncleanable_offset=30, dirty_bytes=205), work="observe"),
+        NOW,
+    )
     assert triggers(registry) == ["ratio"]
 
 
@@ -193,7 +196,7 @@ def test_a_staged_cleaning_is_made_again_when_it_is_old_or_much_was_written() ->
     registry = registry_with(work="stage")
     done(registry, result=result("unchanged"))
     assert triggers(registry) == [], "there was nothing to stage: not tried again before more is dirty"
-    registry.merge(dir_scan(partition_scan(bound_offset=30), work="stage"), NOW)
+    registry.merge(dir_scan(partition_scan(first_uncleanable_offset=30), work="stage"), NOW)
     assert triggers(registry) == ["ratio"]
 
 
@@ -212,9 +215,9 @@ def test_observed_again_when_a_tenth_more_is_dirty() -> None:
     registry = registry_with(work="observe")
     done(registry, saving=SAVING)
     assert triggers(registry) == []
-    registry.merge(dir_scan(partition_scan(bound_offset=30, dirty_bytes=219), work="observe"), NOW)
+    registry.merge(dir_scan(partition_scan(first_uncleanable_offset=30, dirty_bytes=219), work="observe"), NOW)
     assert triggers(registry) == []
-    registry.merge(dir_scan(partition_scan(bound_offset=40, dirty_bytes=220), work="observe"), NOW)
+    registry.merge(dir_scan(partition_scan(first_uncleanable_offset=40, dirty_bytes=220), work="observe"), NOW)
     assert triggers(registry) == ["ratio"]
 
 
@@ -246,10 +249,10 @@ def test_horizons_are_unknown_after_a_cleaning_by_the_broker() -> None:
     """The broker's own cleaner ran after ours, so the horizons are read again."""
     registry = registry_with(partition_scan(**CLEAN, removal_known=True, next_purge_ms=None))
     assert not list(registry.spare_work(NOW))
-    registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
+    registry.merge(dir_scan(partition_scan(**CLEAN, first_dirty_offset=15)), NOW)
     assert [(each.name, kind) for each, kind in registry.spare_work(NOW)] == [(NAME, "horizons")]
     done(registry, kind="horizons", horizons=True, next_purge_ms=NOW + 7)
-    registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=15)), NOW)
+    registry.merge(dir_scan(partition_scan(**CLEAN, first_dirty_offset=15)), NOW)
     assert not list(registry.spare_work(NOW)), "also when that could not be stored"
     assert triggers(registry, NOW + 7) == ["tombstone_removal"]
 

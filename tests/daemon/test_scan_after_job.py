@@ -64,14 +64,14 @@ def ended(registry: PartitionRegistry, before: PartitionScan, after: PartitionSc
 def test_a_job_that_scanned_itself_needs_no_other_scan() -> None:
     """The partition waits for no other scan; a later one is used."""
     registry = registry_with(partition_scan())
-    assert ended(registry, partition_scan(), partition_scan(**CLEAN, clean_offset=20))
+    assert ended(registry, partition_scan(), partition_scan(**CLEAN, first_dirty_offset=20))
     assert triggers(registry) == []
     found = entry_of(registry).scan
     assert found is not None
-    assert found.clean_offset == 20
-    registry.merge(dir_scan(partition_scan(clean_offset=20, bound_offset=30)), NOW)
+    assert found.first_dirty_offset == 20
+    registry.merge(dir_scan(partition_scan(first_dirty_offset=20, first_uncleanable_offset=30)), NOW)
     assert triggers(registry) == ["ratio"], "new records"
-    registry.merge(dir_scan(partition_scan(**CLEAN, clean_offset=30)), NOW)
+    registry.merge(dir_scan(partition_scan(**CLEAN, first_dirty_offset=30)), NOW)
     assert triggers(registry) == []
 
 

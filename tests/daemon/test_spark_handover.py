@@ -336,7 +336,7 @@ def test_one_driver_at_a_time_and_forced_by_trigger(root: Path) -> None:
     make_log_dir(root, {f"orders-{n}": two_groups() for n in range(2)})
 
     async def story(service: Service) -> None:
-        await until("settled", lambda: [each.bound_offset for each in service.view().partitions] == [8, 8])
+        await until("settled", lambda: [each.first_uncleanable_offset for each in service.view().partitions] == [8, 8])
         assert not service.dispatcher.running, "clean enough"
         for entry in service.registry.partitions.values():
             entry.requested = True

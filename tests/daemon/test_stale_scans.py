@@ -74,7 +74,7 @@ def test_a_scan_from_before_a_job_ended_starts_nothing() -> None:
         after = partition_scan(**CLEAN, removal_known=True, next_purge_ms=None)
         registry.merge(replace(dir_scan(after), present=None), NOW)
         assert triggers(registry) == []
-        registry.merge(dir_scan(partition_scan(bound_offset=30)), NOW)
+        registry.merge(dir_scan(partition_scan(first_uncleanable_offset=30)), NOW)
         assert triggers(registry) == ["ratio"], "new records"
 
 
@@ -116,7 +116,12 @@ def test_the_result_of_a_job_updates_the_quarantine() -> None:
     assert cleared == []
     registry.merge(dir_scan(partition_scan()), NOW)
     seen = DirectorySnapshot(1, 2, None, "live/live", settled=True, again_ms=NOW, active=(0, 0))
-    ended(registry, partition_scan(), result=result(), after=ScanAfterJob(partition_scan(bound_offset=30), seen))
+    ended(
+        registry,
+        partition_scan(),
+        result=result(),
+        after=ScanAfterJob(partition_scan(first_uncleanable_offset=30), seen),
+    )
     assert cleared == [NAME]
     assert triggers(registry) == [], "the job's own scan is from before the quarantine was removed"
     registry.merge(replace(dir_scan(), present=frozenset()), NOW)

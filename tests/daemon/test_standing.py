@@ -129,7 +129,9 @@ def test_no_estimate_is_larger_than_the_partition() -> None:
 
 
 sizes = st.integers(0, 10_000)
-plans = st.builds(StagedPlan, created_ms=st.just(NOW), expires_ms=st.just(NOW + 1), bound_offset=st.just(20))
+plans = st.builds(
+    StagedPlan, created_ms=st.just(NOW), expires_ms=st.just(NOW + 1), first_uncleanable_offset=st.just(20)
+)
 
 
 @st.composite

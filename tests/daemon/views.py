@@ -57,8 +57,8 @@ def partition(topic: str = "orders", number: int = 0, **changes: Any) -> Partiti
         reason="dirty ratio 0.250 is not above min.cleanable.dirty.ratio 0.5",
         strategy="offset",
         fingerprint=KAFKAS_FINGERPRINT,
-        clean_offset=7_500,
-        bound_offset=10_000,
+        first_dirty_offset=7_500,
+        first_uncleanable_offset=10_000,
         size_bytes=400_000,
         dirty_bytes=100_000,
         dirty_ratio=0.25,
@@ -249,7 +249,7 @@ def _random_partition(
 ) -> PartitionView:
     topic = _TOPICS[number % len(_TOPICS)] if count <= 200 else f"{_TOPICS[number % len(_TOPICS)]}.{number % 97:02d}"
     header = topic.startswith(("payments", "inventory"))
-    clean_offset, ratio = dice.randrange(1_000_000_000), dice.betavariate(1.2, 3)
+    first_dirty_offset, ratio = dice.randrange(1_000_000_000), dice.betavariate(1.2, 3)
     size = int(dice.lognormvariate(21, 2))
     dirty = int(size * ratio)
     phase = (
@@ -269,11 +269,11 @@ def _random_partition(
         phase=phase,  # type: ignore[arg-type]
         outlook={"cleaning": "now", "queued": "next", "staged": "restart"}.get(phase, "no"),  # type: ignore[arg-type]
         mode="on-start" if number % 3 == 2 else "live",
-        reason=_reason(phase, ratio, clean_offset, dice),
+        reason=_reason(phase, ratio, first_dirty_offset, dice),
         strategy="header" if header else "offset",
         fingerprint=HEADER_FINGERPRINT if header else KAFKAS_FINGERPRINT,
-        clean_offset=clean_offset,
-        bound_offset=clean_offset + dirty // 190,
+        first_dirty_offset=first_dirty_offset,
+        first_uncleanable_offset=first_dirty_offset + dirty // 190,
         size_bytes=size,
         dirty_bytes=dirty,
         dirty_ratio=ratio,
@@ -299,7 +299,7 @@ def _random_partition(
     )
 
 
-def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) -> str:
+def _reason(phase: str, ratio: float, first_dirty_offset: int, dice: random.Random) -> str:
     reported = {
         "queued": f"dirty ratio {ratio:.3f} is above min.cleanable.dirty.ratio 0.5: waits for a worker",
         "cleaning": "overdue by max.compaction.lag.ms",
@@ -308,7 +308,9 @@ def _reason(phase: str, ratio: float, clean_offset: int, dice: random.Random) ->
         "quarantined": "left alone after an error",
         "refused": "compaction.strategy=header needs delegation (Kafka's cleaner must skip it): run cleanerd delegate",
     }
-    return reported.get(phase) or dice.choice(_REASONS).format(ratio=ratio, clean=f"{clean_offset:,}".replace(",", ""))
+    return reported.get(phase) or dice.choice(_REASONS).format(
+        ratio=ratio, clean=f"{first_dirty_offset:,}".replace(",", "")
+    )
 
 
 def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) -> CleanView:

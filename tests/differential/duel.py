@@ -125,7 +125,11 @@ def clean_ours(
     """Clean once like ``cleanerd clean --force``; ``convert_legacy`` as for a broker of 4.0 or later."""
     end = history.end_offset(turn)
     put_checkpoint(log_dir, "recovery-point-offset-checkpoint", end)
-    put_checkpoint(log_dir, "replication-offset-checkpoint", end if turn.bound_offset is None else turn.bound_offset)
+    put_checkpoint(
+        log_dir,
+        "replication-offset-checkpoint",
+        end if turn.first_uncleanable_offset is None else turn.first_uncleanable_offset,
+    )
     if history.log_start_offset:
         put_checkpoint(log_dir, "log-start-offset-checkpoint", history.log_start_offset)
     settings = {"cleanup.policy": "compact", "retention.ms": "-1", **history.config}
@@ -294,7 +298,7 @@ class _Duel:
         room = {} if turn.map_keys is None else {"map_bytes": 2 * turn.map_keys * SLOT_BYTES, "load_factor": 0.5}
         (cleaned,) = self._judge.clean(
             self._theirs,
-            [Round(turn.now_ms, dirty, turn.limit_offset, turn.bound_offset)],
+            [Round(turn.now_ms, dirty, turn.limit_offset, turn.first_uncleanable_offset)],
             config=history.config,
             io_buffer_bytes=history.io_buffer_bytes,
             log_start_offset=history.log_start_offset,

@@ -24,18 +24,18 @@ class Turn:
 
     ``segments``: number of existing segments of the history, the last being active (None: all). The dirty section
     begins where the previous cleaning ended, or at ``first_dirty_offset`` (first turn only: the checkpoint that both
-    find), or at the log start with ``from_start``. ``bound_offset`` is the high watermark. ``map_keys`` is the number
-    of keys in Kafka's map, so that its cleaning ends early, and cleanerd's has to end there too (``--cleanable-to``).
-    ``swapped``: before this cleaning the two exchange their logs, so that each cleans the other's result.
-    ``stable_offset``: the start of the oldest open transaction; Kafka's cleaner gets it as an argument, cleanerd has to
-    find it (S-04).
+    find), or at the log start with ``from_start``. ``first_uncleanable_offset`` is the high watermark. ``map_keys`` is
+    the number of keys in Kafka's map, so that its cleaning ends early, and cleanerd's has to end there too
+    (``--cleanable-to``). ``swapped``: before this cleaning the two exchange their logs, so that each cleans the other's
+    result. ``stable_offset``: the start of the oldest open transaction; Kafka's cleaner gets it as an argument,
+    cleanerd has to find it (S-04).
     """
 
     now_ms: int = NOW
     segments: int | None = None
     first_dirty_offset: int | None = None
     from_start: bool = False
-    bound_offset: int | None = None
+    first_uncleanable_offset: int | None = None
     map_keys: int | None = None
     swapped: bool = False
     stable_offset: int | None = None
@@ -43,7 +43,9 @@ class Turn:
     @property
     def limit_offset(self) -> int | None:
         """The offset that limits the cleaning below the active segment, if there is one."""
-        return min((limit for limit in (self.bound_offset, self.stable_offset) if limit is not None), default=None)
+        return min(
+            (limit for limit in (self.first_uncleanable_offset, self.stable_offset) if limit is not None), default=None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ def _with_turns(rng: random.Random, history: History, written_ms: int) -> Histor
                 # Only while the segments are equal on both sides: in the last one of a cleaning that ends early,
                 # tombstones beyond the end get their horizon (C-48), up to that segment's end.
                 map_keys=rng.choice((2, 5, 20)) if row == 0 and rng.random() < 0.4 else None,
-                bound_offset=bound if row == 0 else None,
+                first_uncleanable_offset=bound if row == 0 else None,
                 swapped=row > 0 and rng.random() < 0.2,
             )
         )

@@ -37,7 +37,7 @@ def _features(outcome: Outcome) -> dict[str, bool]:
         "set a horizon": bool(set(outcome.horizons()) - {b.base for b in outcome.before.batches if b.delete_horizon}),
         "ended early": outcome.turn.map_keys is not None and outcome.kafka.buffer_utilization == 0.5,
         "cleaned the other's result": outcome.turn.swapped,
-        "limited by the high watermark": outcome.turn.bound_offset is not None,
+        "limited by the high watermark": outcome.turn.first_uncleanable_offset is not None,
         "expired tombstones": outcome.ours.removed.tombstone > 0,
         "batches that only cleanerd has": bool(outcome.comparison.additions),
         "wrote a segment as Kafka's, with its indexes": outcome.equal_segments > 0,

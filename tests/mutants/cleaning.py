@@ -383,7 +383,7 @@ CLEANING = (
         "U-44",
         "cleanerd/cleaner/marker_check.py",
         "        if source.base >= plan.decided_offset:\n",
-        "        if source.base >= plan.bound_offset:\n",
+        "        if source.base >= plan.first_uncleanable_offset:\n",
         ("tests/cleaner/test_marker_check.py::test_sound_but_unusual",),
     ),
     Mutant(

@@ -81,8 +81,8 @@ DAEMON = (
         "a-continued-cleaning-counts-as-fruitless",
         "D-11",
         "cleanerd/daemon/registry/partition_entry.py",
-        "result.end_offset if result.is_partial else scan.bound_offset",
-        "scan.bound_offset",
+        "result.end_offset if result.is_partial else scan.first_uncleanable_offset",
+        "scan.first_uncleanable_offset",
         ("tests/daemon/test_outcomes.py::test_a_partial_cleaning_is_continued_at_once",),
     ),
     Mutant(

@@ -150,8 +150,8 @@ ERASING = (
         "a-partition-is-cleaned-for-an-erasure-again-and-again",
         "U-88",
         "cleanerd/daemon/registry/partition_entry.py",
-        "scan.clean_offset <= entry.erase_offset < scan.bound_offset",
-        "entry.erase_offset < scan.bound_offset",
+        "scan.first_dirty_offset <= entry.erase_offset < scan.first_uncleanable_offset",
+        "entry.erase_offset < scan.first_uncleanable_offset",
         ("tests/daemon/test_erasures.py::test_the_tombstone_is_cleaned_next",),
     ),
     Mutant(

@@ -43,7 +43,7 @@ HINTS = (
         "an-earlier-checkpoint-proves-all",
         "U-50",
         CLEAN_BELOW,
-        "    return clean_offset if point.unproven_below is None else point.unproven_below\n",
+        "    return first_dirty_offset if point.unproven_below is None else point.unproven_below\n",
         "    return point.unproven_below or 0\n",
         (TWICE,),
     ),

@@ -423,7 +423,7 @@ REPLICAS = (
         "a-less-clean-replica-is-missed",
         "U-79",
         RULE,
-        "elif point < clean_offset:",
+        "elif point < first_dirty_offset:",
         "elif point < 0:",
         (PEERS, "tests/policy/test_replicas.py::test_histories_with_added_replicas"),
     ),

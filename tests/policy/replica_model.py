@@ -196,7 +196,7 @@ class World:
     def clean(self, number: int) -> None:
         broker = self.brokers[number]
         now = self.now + broker.skew
-        bound = self.bound(number).bound(0, now, clean_offset=broker.clean)
+        bound = self.bound(number).bound(0, now, first_dirty_offset=broker.clean)
         begin = bound.begin_ms(now) if self.knows_newest else now
         expires_below = broker.end if bound.below_offset is None else bound.below_offset
         below = {at: each for at, each in sorted(broker.log.items()) if at < broker.high}

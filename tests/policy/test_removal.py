@@ -28,7 +28,7 @@ SEGMENTS = (
 FACTS = RemovalFacts(
     now_ms=NOW,
     segments=SEGMENTS,
-    clean_offset=0,
+    first_dirty_offset=0,
     cleaned_by="daemon",
     has_request=True,
     segment_ms=7 * DAY,
@@ -66,9 +66,9 @@ def test_a_tombstone_is_removed_after_its_horizon() -> None:
     steps = steps_of_tombstone(FACTS, 12, None)
     assert bound_of(steps) == CLEANED + DAY + BY_DAEMON + MINUTE
     # A horizon that is set is never moved (C-49).
-    known = steps_of_tombstone(replace(FACTS, clean_offset=20), 12, NOW + HOUR)
+    known = steps_of_tombstone(replace(FACTS, first_dirty_offset=20), 12, NOW + HOUR)
     assert bound_of(known) == NOW + HOUR + BY_DAEMON + MINUTE
-    passed = steps_of_tombstone(replace(FACTS, clean_offset=20), 12, NOW - HOUR)
+    passed = steps_of_tombstone(replace(FACTS, first_dirty_offset=20), 12, NOW - HOUR)
     assert bound_of(passed) == NOW + BY_DAEMON + MINUTE
 
 
@@ -103,7 +103,7 @@ def test_the_maximum_lag_bounds_a_cleaning_without_a_request() -> None:
     lagging = replace(facts, max_lag_ms=DAY)
     assert bound_of(steps_of_value(lagging, 3, 12)) == NOW - 10 * HOUR + DAY + BY_DAEMON + MINUTE
     # The oldest dirty segment counts (C-10), not one in the clean section.
-    cleaned = replace(lagging, clean_offset=10)
+    cleaned = replace(lagging, first_dirty_offset=10)
     assert bound_of(steps_of_value(cleaned, 3, 12)) == NOW - 8 * HOUR + DAY + BY_DAEMON + MINUTE
     overdue = replace(facts, max_lag_ms=HOUR)
     assert bound_of(steps_of_value(overdue, 3, 12)) == CLEANED + MINUTE
@@ -159,7 +159,7 @@ def test_a_tombstone_that_never_expires() -> None:
 def test_a_tombstone_waits_for_later_records_of_its_key() -> None:
     """U-1: under a strategy by version a superseded record may be above it."""
     horizon = {"horizon_ms": NOW - HOUR}
-    facts = replace(FACTS, clean_offset=15)
+    facts = replace(FACTS, first_dirty_offset=15)
     assert bound_of(steps_of_tombstone(facts, 12, **horizon, last_offset=14)) is not None
     assert bound_of(steps_of_tombstone(facts, 12, **horizon, last_offset=25)) is None
 
@@ -171,4 +171,6 @@ def test_kept_segments_outlive_the_cleaning() -> None:
 
 def test_a_cleaning_of_dirty_records_leaves_two_clean_ones() -> None:
     """U-50: records that Kafka's cleaner left twice below its checkpoint are removed with --from-start only."""
-    assert missing_bounds(steps_of_value(replace(FACTS, clean_offset=20), 3, 12)) == ["cleanerd clean --from-start"]
+    assert missing_bounds(steps_of_value(replace(FACTS, first_dirty_offset=20), 3, 12)) == [
+        "cleanerd clean --from-start"
+    ]

@@ -205,7 +205,7 @@ def bound_with(
         ReplicaFacts({}, as_of_ms, as_of_ms), {0: shown((0, {1, 2, 3}, set(isr)))}, peers=peers, own_id=1
     )
     brokers = frozenset({ignored} if ignored else ())
-    return made.bound(0, as_of_ms + MINUTE_MS, brokers, clean_offset=OWN_POINT)
+    return made.bound(0, as_of_ms + MINUTE_MS, brokers, first_dirty_offset=OWN_POINT)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_replica_of_the_last_minutes_has_a_checkpoint() -> None:
     for point, held in ((0, (3,)), (OWN_POINT, ())):
         peers: dict[int, dict[int, int] | str] = {2: {0: MORE}, 3: {0: point}}
         made = TopicReplicas(ReplicaFacts({}, as_of_ms, as_of_ms), {0: joined}, peers=peers, own_id=1)
-        assert made.bound(0, as_of_ms, clean_offset=OWN_POINT).peers == held
+        assert made.bound(0, as_of_ms, first_dirty_offset=OWN_POINT).peers == held
 
 
 def test_peers_that_do_not_matter() -> None:
@@ -244,7 +244,7 @@ def test_peers_that_do_not_matter() -> None:
     assert bound_with(None).below_offset is None
     assert bound_with({2: {0: LESS}, 3: {0: MORE}}, ignored=2).peers == ()
     alone = TopicReplicas(ReplicaFacts({}, T0, T0), {0: shown((0, {1}, {1}))}, peers={}, own_id=1)
-    assert alone.bound(0, T0, clean_offset=OWN_POINT) is BY_CLOCK
+    assert alone.bound(0, T0, first_dirty_offset=OWN_POINT) is BY_CLOCK
 
 
 def test_peers_release_nothing_that_the_isr_holds() -> None:

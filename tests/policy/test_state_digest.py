@@ -67,9 +67,9 @@ def test_the_sum_is_that_of_whole_numbers(numbers: list[int]) -> None:
     assert digest_sum(words) == digest_sum(words.reshape(-1, 2)[::-1].reshape(-1)) == sum(numbers) % 2**128
 
 
-def answer(clean_offset: int | None, *digests: tuple[int, int, str], rules: str = "r") -> ReplicaDigests:
+def answer(first_dirty_offset: int | None, *digests: tuple[int, int, str], rules: str = "r") -> ReplicaDigests:
     """A replica's answer; a digest is (begin, end, text)."""
-    return ReplicaDigests(clean_offset, rules, [StateDigest(begin, end, text, 1) for begin, end, text in digests])
+    return ReplicaDigests(first_dirty_offset, rules, [StateDigest(begin, end, text, 1) for begin, end, text in digests])
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,8 @@ def kept_by_the_daemon(root: Path) -> list[Found]:
     saving = {
         "bytes_before": 9,
         "bytes_after": 4,
-        "clean_offset": 0,
-        "bound_offset": 8,
+        "first_dirty_offset": 0,
+        "first_uncleanable_offset": 8,
         "clean_bytes": 0,
         "dirty_bytes": 9,
         "estimate": estimate,

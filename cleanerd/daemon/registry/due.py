@@ -102,14 +102,19 @@ def is_digest_due(entry: PartitionEntry, now_ms: int) -> bool:
 def has_nothing_to_stage(entry: PartitionEntry, work: Work | None) -> bool:
     """Whether a worker found that a cleaning of the unchanged log would remove nothing."""
     scan = entry.scan
-    return scan is not None and scan.staged is None and work == "stage" and entry.done_to == scan.bound_offset
+    return (
+        scan is not None and scan.staged is None and work == "stage" and entry.done_to == scan.first_uncleanable_offset
+    )
 
 
 def _is_staged(entry: PartitionEntry, scan: PartitionScan, trigger: Trigger, now_ms: int, plan_max_age_ms: int) -> bool:
     """Whether nothing has changed since it was staged, or since there was nothing to stage."""
     plan = scan.staged
     if plan is not None and 0 <= now_ms - plan.created_ms < plan_max_age_ms // 2:
-        return now_ms - plan.created_ms < RESTAGE_AFTER_MS or plan.bound_offset >= scan.bound_offset
+        return (
+            now_ms - plan.created_ms < RESTAGE_AFTER_MS
+            or plan.first_uncleanable_offset >= scan.first_uncleanable_offset
+        )
     # It cannot be read, or its age depends on a wall clock that is not trusted: another plan would not help.
     if (plan is None or plan.created_ms > now_ms) and was_staged_lately(entry, now_ms):
         return True
@@ -119,7 +124,9 @@ def _is_staged(entry: PartitionEntry, scan: PartitionScan, trigger: Trigger, now
 def _is_estimated(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """Whether the saving is known for the current log, or nearly so."""
     saving = entry.saving
-    if saving is None or (saving.reclaimable.method != "exact" and entry.observed_to != scan.bound_offset):
+    if saving is None or (saving.reclaimable.method != "exact" and entry.observed_to != scan.first_uncleanable_offset):
         return False
     grown = GREW * (scan.dirty_bytes - saving.dirty_bytes) >= saving.dirty_bytes
-    return scan.clean_offset == saving.clean_offset and (scan.bound_offset == saving.bound_offset or not grown)
+    return scan.first_dirty_offset == saving.first_dirty_offset and (
+        scan.first_uncleanable_offset == saving.first_uncleanable_offset or not grown
+    )

@@ -239,17 +239,17 @@ def note_suspect(entry: PartitionEntry, suspect: CrashSuspect | None, backoff: B
 def note_next_removal(entry: PartitionEntry, scan: PartitionScan, now_ms: int) -> None:
     """When tombstones can be removed, according to the state directory."""
     if scan.removal_known:
-        remembered = (scan.clean_offset, scan.next_purge_ms)
+        remembered = (scan.first_dirty_offset, scan.next_purge_ms)
         is_waited_for = entry.removal_known and is_past(entry.next_purge_ms, scan.expiry.expiry_ms(now_ms))
         # An unchanged report is not new: a worker may know a time that could not be stored.
         if remembered != entry.removal_remembered and not is_waited_for:
             entry.next_purge_ms = scan.next_purge_ms
         entry.removal_known, entry.removal_known_below, entry.removal_remembered = (
             True,
-            scan.clean_offset,
+            scan.first_dirty_offset,
             remembered,
         )
-    elif scan.clean_offset > entry.removal_known_below:
+    elif scan.first_dirty_offset > entry.removal_known_below:
         entry.removal_known = False  # another process cleaned it, and set horizons
 
 
@@ -272,13 +272,17 @@ def is_overdue(scan: PartitionScan, now_ms: int) -> bool:
 
 def is_to_be_erased(entry: PartitionEntry, scan: PartitionScan) -> bool:
     """U-88: whether a cleaning would cover the tombstone of an open erasure request for the first time."""
-    return entry.erase_offset is not None and scan.clean_offset <= entry.erase_offset < scan.bound_offset
+    return (
+        entry.erase_offset is not None and scan.first_dirty_offset <= entry.erase_offset < scan.first_uncleanable_offset
+    )
 
 
 def made_no_progress(entry: PartitionEntry, job: CleaningJob) -> bool:
     """Whether the cleaning reached no further than before, and was not for tombstones."""
     return (
-        job.kind == "live" and job.trigger in {"ratio", "overdue", "erasure"} and entry.done_to == job.scan.bound_offset
+        job.kind == "live"
+        and job.trigger in {"ratio", "overdue", "erasure"}
+        and entry.done_to == job.scan.first_uncleanable_offset
     )
 
 
@@ -287,7 +291,10 @@ def has_advanced(entry: PartitionEntry, scan: PartitionScan) -> bool:
     before = entry.scan
     if before is None or entry.hold.reason not in {"", NO_PROGRESS}:
         return False
-    return (before.clean_offset, before.bound_offset) != (scan.clean_offset, scan.bound_offset)
+    return (before.first_dirty_offset, before.first_uncleanable_offset) != (
+        scan.first_dirty_offset,
+        scan.first_uncleanable_offset,
+    )
 
 
 def was_staged_lately(entry: PartitionEntry, now_ms: int) -> bool:
@@ -317,11 +324,11 @@ def note_done(entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Back
     entry.waiting_since_ms = None
     if done.horizons:
         entry.removal_known, entry.next_purge_ms = True, done.next_purge_ms
-        entry.removal_known_below = max(entry.removal_known_below, job.scan.clean_offset)
+        entry.removal_known_below = max(entry.removal_known_below, job.scan.first_dirty_offset)
     if done.saving is not None:
         entry.saving = done.saving
         if job.kind == "observe":
-            entry.observed_to = job.scan.bound_offset
+            entry.observed_to = job.scan.first_uncleanable_offset
     if done.failed:
         entry.quarantine = quarantine_after(done, backoff)
     elif done.passing:
@@ -364,6 +371,6 @@ def _note_cleaned(entry: PartitionEntry, done: JobDone, result: CleaningResult) 
     # A staged cleaning takes effect at the broker's next start.
     if result.outcome != "staged":
         entry.removal_known, entry.next_purge_ms = True, result.next_purge_ms
-        entry.done_to = result.end_offset if result.is_partial else scan.bound_offset
+        entry.done_to = result.end_offset if result.is_partial else scan.first_uncleanable_offset
         if done.job.kind == "live":
             entry.removal_known_below = max(entry.removal_known_below, entry.done_to)

@@ -72,7 +72,7 @@ def _difference(entry: PartitionEntry, peers: PeerDigests) -> str:
     if scan is None:
         return ""
     replicas = {f"broker {broker}": known[name] for broker, known in peers.items() if name in known}
-    replicas[OWN] = ReplicaDigests(scan.clean_offset, scan.fingerprint, digests_of(entry))
+    replicas[OWN] = ReplicaDigests(scan.first_dirty_offset, scan.fingerprint, digests_of(entry))
     found = first_difference(replicas, OWN)
     if found is None:
         return ""

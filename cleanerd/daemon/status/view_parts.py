@@ -106,8 +106,8 @@ def _partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> Parti
         reason=standing.reason + _by_whom(registry, entry),
         strategy="" if scan is None else scan.strategy,
         fingerprint="" if scan is None else scan.fingerprint,
-        clean_offset=None if scan is None else scan.clean_offset,
-        bound_offset=None if scan is None else scan.bound_offset,
+        first_dirty_offset=None if scan is None else scan.first_dirty_offset,
+        first_uncleanable_offset=None if scan is None else scan.first_uncleanable_offset,
         size_bytes=None if scan is None else scan.size_bytes,
         dirty_bytes=None if scan is None else scan.dirty_bytes,
         dirty_ratio=None if scan is None else scan.dirty_ratio,
@@ -147,5 +147,5 @@ def _by_whom(registry: PartitionRegistry, entry: PartitionEntry) -> str:
     threshold = registry.settings.spark_threshold_keys
     if scan is None or found is None or found.mode.work != "live" or threshold is None:
         return ""
-    large = scan.bound_offset - scan.clean_offset >= threshold
+    large = scan.first_uncleanable_offset - scan.first_dirty_offset >= threshold
     return _NOT_BY_SPARK if large and (scan.eligible or entry.trigger is not None) else ""

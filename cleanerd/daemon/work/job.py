@@ -83,14 +83,14 @@ class CleaningJob:
 class JobReclaimable:
     """The bytes below the active segment after a cleaning; exact, unless there is an ``estimate``.
 
-    The other fields identify the log: it was to be cleaned from ``clean_offset`` to ``bound_offset``, and ``closed``
-    was its last segment before the active one.
+    The other fields identify the log: it was to be cleaned from ``first_dirty_offset`` to ``first_uncleanable_offset``,
+    and ``closed`` was its last segment before the active one.
     """
 
     bytes_before: int
     bytes_after: int
-    clean_offset: int
-    bound_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
     clean_bytes: int
     dirty_bytes: int
     estimate: Reclaimable | None = None
@@ -108,14 +108,14 @@ class JobReclaimable:
         """The reclaimable bytes of the current log; None if it was cleaned since."""
         if self.is_of(scan):
             return self.reclaimable
-        if self.clean_offset != scan.clean_offset or not scan.dirty_bytes:
+        if self.first_dirty_offset != scan.first_dirty_offset or not scan.dirty_bytes:
             return None
         return self.reclaimable.grown(scan.dirty_bytes - self.dirty_bytes, self.dirty_bytes)
 
     def is_of(self, scan: PartitionScan) -> bool:
         """Whether the log is still the same: nothing was written, and it was not cleaned."""
-        return (self.clean_offset, self.bound_offset, self.clean_bytes, self.dirty_bytes) == (
-            scan.clean_offset, scan.bound_offset, scan.clean_bytes, scan.dirty_bytes,
+        return (self.first_dirty_offset, self.first_uncleanable_offset, self.clean_bytes, self.dirty_bytes) == (
+            scan.first_dirty_offset, scan.first_uncleanable_offset, scan.clean_bytes, scan.dirty_bytes,
         )  # fmt: skip
 
 

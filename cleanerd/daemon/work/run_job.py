@@ -323,8 +323,8 @@ def _saving(found: Survey, saved_bytes: int, estimate: Reclaimable | None = None
     return JobReclaimable(
         bytes_before=before,
         bytes_after=before - saved_bytes,
-        clean_offset=bounds.first_dirty_offset,
-        bound_offset=bounds.bound.offset,
+        first_dirty_offset=bounds.first_dirty_offset,
+        first_uncleanable_offset=bounds.bound.offset,
         clean_bytes=bounds.dirtiness.clean_bytes,
         dirty_bytes=bounds.dirtiness.cleanable_bytes,
         estimate=estimate,

@@ -25,7 +25,7 @@ def _from(name: str, offset: int, dropped: set[int]) -> Cell:
 def _up_to(name: str, bound: int, dropped: set[int]) -> Cell:
     return Cell(
         f"{name} ({bound})",
-        History(LOG, turns=(Turn(NOW, bound_offset=bound),)),
+        History(LOG, turns=(Turn(NOW, first_uncleanable_offset=bound),)),
         lambda rounds: rounds[0].dropped() == dropped and rounds[0].kafka.end_offset <= bound,
     )
 

@@ -72,7 +72,7 @@ export function partitionView(container, moved, name) {
       return;
     }
     // The answer of explain is of the moment it was asked: a clean, a failure or another bound makes it old.
-    const moment = JSON.stringify([partition.state, partition.outlook, partition.reason, partition.clean_offset, partition.bound_offset, partition.quarantine?.failures]);
+    const moment = JSON.stringify([partition.state, partition.outlook, partition.reason, partition.first_dirty_offset, partition.first_uncleanable_offset, partition.quarantine?.failures]);
     if (asked !== moment) {
       asked = moment;
       explain();
@@ -111,8 +111,8 @@ function logCard(partition) {
     h("p", { class: "quiet-text" }, partition.size_bytes === null ? "Not measured: cleanerd has not scanned this log." : `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
     facts([
       ["Reclaimable", isGuess(partition) || partition.reclaimable_bytes === null ? "not known yet" : `${reclaimable(partition)} (${reclaimableHow(partition)})`],
-      ["Clean below offset", count(partition.clean_offset)],
-      ["Cleanable up to", count(partition.bound_offset)],
+      ["Clean below offset", count(partition.first_dirty_offset)],
+      ["Cleanable up to", count(partition.first_uncleanable_offset)],
       ["Due by max.compaction.lag.ms", partition.overdue_at_ms === null ? null : time(partition.overdue_at_ms)],
       ["Next tombstone removal", partition.next_purge_ms === null ? null : time(partition.next_purge_ms)],
       ["Tombstones wait for", partition.waits_for?.length ? `${partition.tombstones_kept ? `up to ${count(partition.tombstones_kept)} wait for ` : ""}broker ${partition.waits_for.join(", ")}, out of the ISR${partition.waits_since_ms === null ? "" : ` since ${absolute(partition.waits_since_ms)}`}${(partition.waits_at ?? []).map(([broker, end]) => `; broker ${broker} at ${count(end)} of ${count(partition.log_end_offset)}`).join("")}` : null],
