@@ -259,12 +259,12 @@ def headline(view: Mapping[str, Any]) -> str:
         "ready" if view["ready"] else "not ready",
         f"up {human_ms(max(0, int(time.time() * 1000) - view['started_ms']))}",
         counted(len(view["partitions"]), "partition"),
-        f"{totals['cleans'].get('cleaned', 0)} cleaned",
+        f"{totals['cleanings'].get('cleaned', 0)} cleaned",
         f"{human_bytes(max(0, totals['bytes_before'] - totals['bytes_after']))} saved",
     ]
-    if totals["cleans"].get("staged"):
+    if totals["cleanings"].get("staged"):
         saves = human_bytes(totals.get("staged_bytes", 0))
-        words.append(f"{totals['cleans']['staged']} staged, which saves {saves} at the broker's next start")
+        words.append(f"{totals['cleanings']['staged']} staged, which saves {saves} at the broker's next start")
     if totals.get("observed"):
         words.append(counted(totals["observed"], "observation"))
     if overdue := sum(_is_overdue(each, view["made_ms"]) for each in view["partitions"]):
@@ -363,7 +363,7 @@ def _is_hanging(partition: Mapping[str, Any], now_ms: int) -> bool:
 
 
 def _has_failed(partition: Mapping[str, Any]) -> bool:
-    last = partition["last_clean"]
+    last = partition["last_cleaning"]
     return last is not None and last["outcome"] == "failed" and partition["quarantine"] is None
 
 

@@ -50,7 +50,7 @@ class QuarantineView:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanView:
+class CleaningView:
     """A finished cleaning: ``result`` is the entry of ``clean --json``."""
 
     topic: str
@@ -133,7 +133,7 @@ class PartitionView:
     delegated: bool | None
     fingerprint_changed: bool
     quarantine: QuarantineView | None
-    last_clean: CleanView | None
+    last_cleaning: CleaningView | None
     open_transaction: OpenTransaction | None = None
     has_wrong_times: bool = False
     waits_for: tuple[int, ...] = ()
@@ -160,7 +160,7 @@ class PartitionView:
             "open_transaction": None if self.open_transaction is None else self.open_transaction.to_json(),
             "digests": [each.to_json() for each in self.digests],
             "quarantine": None if self.quarantine is None else asdict(self.quarantine),
-            "last_clean": None if self.last_clean is None else self.last_clean.summary(),
+            "last_cleaning": None if self.last_cleaning is None else self.last_cleaning.summary(),
         }
 
 
@@ -262,7 +262,7 @@ class Trend:
     end_ms: int
     reclaimed_bytes: tuple[int | None, ...]
     dirty_bytes: tuple[int | None, ...]
-    cleans: tuple[int | None, ...]
+    cleanings: tuple[int | None, ...]
     held_us: tuple[int | None, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -281,7 +281,7 @@ class DaemonTotals:
     than one per cleaning if the keys do not fit the offset map. ``durations``: of completed cleanings.
     """
 
-    cleans: Mapping[str, int] = field(default_factory=dict)
+    cleanings: Mapping[str, int] = field(default_factory=dict)
     removed_records: Mapping[str, int] = field(default_factory=dict)
     read_records: int = 0
     kept_records: int = 0
@@ -353,7 +353,7 @@ class DaemonView:
     log_dirs: tuple[LogDirView, ...] = ()
     partitions: tuple[PartitionView, ...] = ()
     running: tuple[RunningView, ...] = ()
-    history: tuple[CleanView, ...] = ()
+    history: tuple[CleaningView, ...] = ()
     warnings: tuple[str, ...] = ()
     totals: DaemonTotals = field(default_factory=DaemonTotals)
     host: str = ""

@@ -65,7 +65,7 @@ class LiveSample:
     written_bytes: int
     log_bytes: int
     waiting_bytes: int
-    cleans: int
+    cleanings: int
     swaps: int
     removed: int
 
@@ -91,8 +91,8 @@ class LiveResult:
     """The results. ``findings``: errors that ``cleanerd verify`` found; ``slowest_ms``: a producer's longest wait."""
 
     topics: tuple[LiveTopic, ...]
-    cleans: int
-    failed_cleans: int
+    cleanings: int
+    failed_cleanings: int
     swaps: int
     refused_swaps: int
     readings: int
@@ -106,7 +106,7 @@ class LiveResult:
     def good(self) -> bool:
         """Whether clients saw no errors, every key is right, the log is consistent, and something was cleaned."""
         right = not any(topic.wrong.keys for topic in self.topics)
-        return right and not self.client_errors and not self.findings and not self.failed_cleans and self.swaps > 0
+        return right and not self.client_errors and not self.findings and not self.failed_cleanings and self.swaps > 0
 
 
 class LiveDemo:
@@ -193,11 +193,11 @@ class LiveDemo:
         stop_seconds = self._daemon.stop()
         self._broker.stop()
         found = json.loads(self._command.run("verify", str(self._broker.log_dirs[0])).stdout)
-        outcomes = totals["cleans"]
+        outcomes = totals["cleanings"]
         return LiveResult(
             topics=topics,
-            cleans=outcomes.get("cleaned", 0),
-            failed_cleans=outcomes.get("quarantined", 0),
+            cleanings=outcomes.get("cleaned", 0),
+            failed_cleanings=outcomes.get("quarantined", 0),
             swaps=totals["swaps"],
             refused_swaps=totals["refused_swaps"],
             readings=self._reader.readings,
@@ -229,7 +229,7 @@ class LiveDemo:
             written_bytes=sum(model.bytes_written for model in models),
             log_bytes=sum(self.log_bytes(topic) for topic in self._writers),
             waiting_bytes=sum(each["dirty_bytes"] or 0 for each in self._partitions(status)),
-            cleans=totals["cleans"].get("cleaned", 0),
+            cleanings=totals["cleanings"].get("cleaned", 0),
             swaps=totals["swaps"],
             removed=sum(totals["removed_records"].values()),
         )
@@ -250,7 +250,9 @@ class LiveDemo:
             behind = [
                 name
                 for name, end in ends.items()
-                if name not in known or known[name]["first_dirty_offset"] is None or known[name]["first_dirty_offset"] < end
+                if name not in known
+                or known[name]["first_dirty_offset"] is None
+                or known[name]["first_dirty_offset"] < end
             ]
             if not behind:
                 return

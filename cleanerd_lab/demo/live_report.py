@@ -77,7 +77,7 @@ def _report_sample(page: Page, sample: LiveSample) -> None:
         human_bytes(sample.written_bytes),
         human_bytes(sample.log_bytes),
         human_bytes(sample.waiting_bytes),
-        human_count(sample.cleans),
+        human_count(sample.cleanings),
         human_count(sample.swaps),
         human_count(sample.removed),
     )
@@ -106,7 +106,7 @@ def _report_result(page: Page, result: LiveResult) -> None:
     )
     errors = f"{len(result.client_errors)} ({result.client_errors[0]})" if result.client_errors else "none"
     page.print(
-        f"{human_count(result.cleans)} cleanings, {human_count(result.swaps)} swaps by the running broker, "
+        f"{human_count(result.cleanings)} cleanings, {human_count(result.swaps)} swaps by the running broker, "
         f"{human_count(result.refused_swaps)} refused and tried again later. Meanwhile a consumer read\n"
         f"{human_count(result.readings)} partitions from the beginning, {human_count(result.read_records)} records. "
         f"Errors of clients: {errors}. Longest wait for an acknowledgement: {human_ms(result.slowest_ms)}.\n"

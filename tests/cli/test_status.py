@@ -6,7 +6,7 @@ import pytest
 
 from cleanerd.cli.output import Output
 from cleanerd.cli.status import attention, headline, matching, partition_row, print_status, show_history
-from cleanerd.daemon.view import CanaryView, CleanView, DaemonTotals, QuarantineView
+from cleanerd.daemon.view import CanaryView, CleaningView, DaemonTotals, QuarantineView
 from cleanerd.errors import ConfigError
 from cleanerd.humanize import counted, human_change
 from tests.daemon.views import GIB, NOW_MS, log_dir, open_since, partition, view
@@ -102,9 +102,9 @@ def test_no_partition_at_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "", "no scan has ended yet"
 
 
-def _clean(number: int, outcome: str, ended_ms: int, **result: object) -> CleanView:
+def _clean(number: int, outcome: str, ended_ms: int, **result: object) -> CleaningView:
     entry = {"outcome": outcome, "reason": "", "bytes_before": 2 * GIB, "bytes_after": GIB, **result}
-    return CleanView("orders", number, ended_ms - 5000, ended_ms, "ratio", entry)
+    return CleaningView("orders", number, ended_ms - 5000, ended_ms, "ratio", entry)
 
 
 def test_partitions_that_need_attention(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,9 +119,9 @@ def test_partitions_that_need_attention(capsys: pytest.CaptureFixture[str]) -> N
             partition(number=1, phase="quarantined", quarantine=QuarantineView("damaged", NOW_MS, 1, None)),
             partition(number=2, phase="refused", delegated=False),
             partition(number=3, phase="refused"),
-            partition(number=4, last_clean=failed),
+            partition(number=4, last_cleaning=failed),
             partition(number=5, overdue_at_ms=NOW_MS - 1),
-            partition(number=6, overdue_at_ms=NOW_MS + 1, last_clean=_clean(6, "cleaned", NOW_MS)),
+            partition(number=6, overdue_at_ms=NOW_MS + 1, last_cleaning=_clean(6, "cleaned", NOW_MS)),
             partition(number=9, has_wrong_times=True),
             partition(number=10, waits_for=(2,), next_purge_ms=NOW_MS),
             partition(number=11, waits_for=(2,), next_purge_ms=NOW_MS + 1),

@@ -109,10 +109,10 @@ def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
             def done() -> bool:
                 view = service.view()
                 seen.update(found.mode for found in view.log_dirs)
-                return view.totals.cleans.get("cleaned") == 48
+                return view.totals.cleanings.get("cleaned") == 48
 
             await until("all are clean", done)
-            assert set(service.view().totals.cleans) == {"cleaned"}
+            assert set(service.view().totals.cleanings) == {"cleaned"}
 
         settings = assignments(*roots, log_cleaner_threads="32", log_cleaner_backoff_ms="100")
         patient = DaemonLimits(agent_seconds=PATIENCE_SECONDS, place_seconds=PATIENCE_SECONDS)
@@ -226,11 +226,11 @@ def test_a_partition_that_waits_gives_the_worker_back(root: Path) -> None:
         began = time.monotonic()
 
         async def story(service: Service) -> None:
-            await until("the fourth is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            await until("the fourth is clean", lambda: service.view().totals.cleanings.get("cleaned") == 1)
             took.append(time.monotonic() - began)
             for number in range(3):
                 (root / f"orders-{number}" / f"{0:020d}.log.deleted").unlink()
-            await until("the others are, too", lambda: service.view().totals.cleans.get("cleaned") == 4)
+            await until("the others are, too", lambda: service.view().totals.cleanings.get("cleaned") == 4)
             took.append(time.monotonic() - began)
 
         took: list[float] = []

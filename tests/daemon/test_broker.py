@@ -141,7 +141,7 @@ def test_24_directories_and_32_threads(broker_43: StartBroker, tmp_path: Path) -
 
     def is_clean(view: dict[str, Any]) -> bool:
         modes.update(each["mode"] for each in view["log_dirs"] if view["ready"])
-        return view["totals"]["cleans"].get("cleaned", 0) >= 96
+        return view["totals"]["cleanings"].get("cleaned", 0) >= 96
 
     with Daemon([*settings, "log.cleaner.threads=32"], tmp_path) as daemon:
         for _ in range(2):
@@ -153,5 +153,5 @@ def test_24_directories_and_32_threads(broker_43: StartBroker, tmp_path: Path) -
         view = daemon.until("all were cleaned twice", is_clean, 900)
         assert daemon.end(signal.SIGTERM) == 143
     assert modes == {"live"}
-    assert "staged" not in view["totals"]["cleans"]
+    assert "staged" not in view["totals"]["cleanings"]
     checked(broker, tmp_path)

@@ -63,6 +63,6 @@ def test_a_skipped_cleaning_is_not_counted_as_a_cleaning(tmp_path: Path) -> None
         done = JobDone(job_on(partition_scan()), NOW, result=result(outcome))
         counters.add(done, registry.finished(done))
     totals = counters.totals()
-    assert totals.cleans == {"cleaned": 2, "skipped": 3, "failed": 1}
+    assert totals.cleanings == {"cleaned": 2, "skipped": 3, "failed": 1}
     assert "2 cleaned, 0 B saved" in headline(view(totals=totals).to_json())
-    assert TrendRing(tmp_path).observe(NOW, totals, 0.0, lambda: 0).cleans[-1] == 2
+    assert TrendRing(tmp_path).observe(NOW, totals, 0.0, lambda: 0).cleanings[-1] == 2

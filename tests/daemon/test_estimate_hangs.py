@@ -41,7 +41,7 @@ def test_the_only_worker_is_not_lost(root: Path) -> None:
                 await until("it hangs", hangs.is_set)
                 for entry in service.registry.in_dir(str(root)):
                     entry.requested = True
-                await until("the other one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+                await until("the other one is clean", lambda: service.view().totals.cleanings.get("cleaned") == 1)
                 assert (workers.size, workers.alive) == (1, 2)
             finally:
                 answers.set()

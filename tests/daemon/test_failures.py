@@ -162,8 +162,8 @@ def check(site: Site, failure: Failure, calm: dict[str, float], rounds: int) -> 
 def attempts(site: Site, view: dict[str, Any]) -> int:
     """The number of failed tries of the hurt partition; the intervals grow."""
     quarantine = site.partition(view, site.hurt)["quarantine"]
-    cleans = view["totals"]["cleans"]
-    return int(cleans.get("failed", 0) if quarantine is None else quarantine["failures"])
+    cleanings = view["totals"]["cleanings"]
+    return int(cleanings.get("failed", 0) if quarantine is None else quarantine["failures"])
 
 
 def others_are_cleaned(site: Site, failure: Failure) -> None:

@@ -84,11 +84,11 @@ def test_status_is_compressed_for_clients_that_accept_it(served: Served) -> None
 
 def test_one_partition_has_its_whole_last_clean_and_its_history() -> None:
     own, other = clean("orders", 3), clean("orders", 4)
-    shown = view(partitions=(partition("orders", 3, last_clean=own), partition("orders", 4)), history=(own, other))
+    shown = view(partitions=(partition("orders", 3, last_cleaning=own), partition("orders", 4)), history=(own, other))
     with serving(shown) as served:
         document = served.get("/status/orders-3").json()
     assert document["schema"] == 1
-    assert document["last_clean"]["result"]["removed"]["superseded"] == 5_400
+    assert document["last_cleaning"]["result"]["removed"]["superseded"] == 5_400
     assert [each["partition"] for each in document["history"]] == [3]
 
 

@@ -102,7 +102,7 @@ def test_the_oldest_is_deleted_first(root: Path, kept: Path) -> None:
     with service.held(root), service.FakeAgent(root, root / ".cleanerd-agent.sock"):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 4)
+            await until("clean", lambda: service.view().totals.cleanings.get("cleaned") == 4)
 
         limits = {"cleanerd_keep_replaced_retention_bytes": str(int(size * 2.9)), "log_cleaner_threads": "1"}
         serve(assignments(root, cleanerd_keep_replaced_dir=str(kept), **limits), story)

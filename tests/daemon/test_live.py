@@ -44,8 +44,8 @@ def test_a_dirty_partition_is_cleaned_and_shown(root: Path) -> None:
             assert [p.phase for p in view.partitions] == ["idle"] * 3
             assert {p.mode for p in view.partitions} == {"live"}
             assert partition(view).reason.startswith("nothing to clean")
-            assert partition(view).last_clean is not None
-            assert view.totals.cleans == {"cleaned": 3}
+            assert partition(view).last_cleaning is not None
+            assert view.totals.cleanings == {"cleaned": 3}
             assert view.totals.swaps == 6
             assert view.totals.removed_records["superseded"] == 9
             assert view.totals.bytes_read > 0 < view.totals.bytes_written
@@ -71,7 +71,7 @@ def test_one_bad_partition_stops_no_other(root: Path) -> None:
         log.write_bytes(sound[:-5] + b"\xff\xff\xff\xff\xff")
 
         async def story(service: Service) -> None:
-            await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("the others are clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
             await until("it is quarantined", lambda: partition(service.view(), "orders-1").phase == "quarantined")
             found = partition(service.view(), "orders-1").quarantine
             assert found is not None
@@ -162,7 +162,7 @@ def test_a_worker_that_dies_is_replaced_and_counted(root: Path) -> None:
     with broker(root, 3):
 
         async def story(service: Service) -> None:
-            await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("the others are clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
             await until("it is quarantined", lambda: partition(service.view()).phase == "quarantined")
             found = partition(service.view()).quarantine
             assert found is not None
@@ -202,7 +202,7 @@ def test_a_daemon_stays_ready_during_a_reload(root: Path) -> None:
     with broker(root, 2):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
             rounds = service.view().last_scan_ms
             service.reload()
             readiness: list[bool] = []
@@ -375,7 +375,7 @@ def test_a_broker_that_hangs_costs_one_wait_per_scan(root: Path) -> None:
         agent.fail("log", *[wait(0.6)] * 6)
 
         async def story(service: Service) -> None:
-            await until("all are clean", lambda: service.view().totals.cleans.get("cleaned") == 20)
+            await until("all are clean", lambda: service.view().totals.cleanings.get("cleaned") == 20)
             assert not [p for p in service.view().partitions if p.quarantine is not None]
 
         serve(assignments(root), story, limits=DaemonLimits(agent_seconds=0.3))

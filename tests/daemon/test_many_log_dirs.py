@@ -91,10 +91,10 @@ def test_24_directories_and_32_threads_beside_a_broker(broker_43: StartBroker, t
         assert values == last[partition.number]
     totals = view["totals"]
     print(  # noqa: T201
-        f"\n{took:.1f} s, {len(modes)} samples, cleanings {json.dumps(totals['cleans'])}, swaps {totals['swaps']}, "
+        f"\n{took:.1f} s, {len(modes)} samples, cleanings {json.dumps(totals['cleanings'])}, swaps {totals['swaps']}, "
         f"longest log hold {agent.held['log'].longest_us} us"
     )
     assert set(modes) == {"live"}
-    assert set(totals["cleans"]) == {"cleaned"}
-    assert totals["cleans"]["cleaned"] >= PARTITIONS
+    assert set(totals["cleanings"]) == {"cleaned"}
+    assert totals["cleanings"]["cleaned"] >= PARTITIONS
     assert not [path for log_dir in broker.log_dirs for path in log_dir.glob("*/.kstage")]

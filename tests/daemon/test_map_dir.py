@@ -39,13 +39,13 @@ def test_a_reload_turns_it_on(root: Path) -> None:
         tempfile.TemporaryDirectory(dir="/var/tmp") as place,
         Daemon(assignments(logs), root, config=config) as daemon,
     ):
-        view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+        view = daemon.until("clean", lambda view: view["totals"]["cleanings"].get("cleaned") == 1)
         passes = view["totals"]["key_passes"]
         assert passes > 1
         assert view["history"][0]["result"]["passes"] == passes
         config.write_text(f'{SMALL_MAP}"cleanerd.map.dir" = "{place}"\n')
         assert "cleanerd.map.dir" in daemon.ask("reload")["changed"]
-        view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)
+        view = daemon.until("clean", lambda view: view["totals"]["cleanings"].get("cleaned") == 2)
         assert view["totals"]["key_passes"] == passes + 1
         (reported,) = [note for note in view["history"][0]["result"]["notes"] if "written to disk" in note]
         assert reported.startswith("the keys were written to disk in ")

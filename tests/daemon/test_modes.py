@@ -100,7 +100,7 @@ def test_observe_writes_nothing(root: Path, running: str) -> None:
         service.registry.named("orders-0")[0].requested = True
         await rounds(service)
         assert everything(root) == before
-        assert view.totals.cleans == {}
+        assert view.totals.cleanings == {}
 
     if running == "agent":
         with broker(root, 2):
@@ -131,7 +131,7 @@ def test_a_daemon_without_a_mode_observes(root: Path, capsys: pytest.CaptureFixt
         await until("worked out", lambda: all(p.reclaimable_exact for p in service.view().partitions))
         assert service.view().mode == "observe"
         assert everything(root) == before
-        assert service.view().totals.cleans == {}
+        assert service.view().totals.cleanings == {}
 
     with broker(root, 1):
         serve(settings, story)
@@ -147,11 +147,11 @@ def test_on_start_stages_and_apply_swaps(root: Path) -> None:
     async def story(service: Service) -> None:
         await until("staged", lambda: partition(service.view()).phase == "staged")
         view = service.view()
-        assert view.totals.cleans == {"staged": 1}
+        assert view.totals.cleanings == {"staged": 1}
         assert partition(view).mode == "on-start"
         assert "without cleanerd's agent" in view.log_dirs[0].mode_reason
         await rounds(service)
-        assert service.view().totals.cleans == {"staged": 1}, "once is enough"
+        assert service.view().totals.cleanings == {"staged": 1}, "once is enough"
         assert content(root) == before
 
     with held(root):

@@ -72,9 +72,9 @@ def test_a_horizon_without_tombstones_is_read_once_with_a_broker(root: Path) -> 
     make_log_dir(root, {"orders-0": horizon_without_tombstone()})
 
     async def story(service: Service) -> None:
-        await until("decided", lambda: service.view().totals.cleans.get("unchanged", 0) >= 1)
+        await until("decided", lambda: service.view().totals.cleanings.get("unchanged", 0) >= 1)
         await rounds(service, 3)
-        assert service.view().totals.cleans == {"unchanged": 1}
+        assert service.view().totals.cleanings == {"unchanged": 1}
         assert partition(service.view()).next_purge_ms is None
 
     with held(root):
@@ -94,9 +94,9 @@ def test_a_tombstone_removal_that_cannot_be_stored_is_done_once(root: Path) -> N
                     super().save(*state)
 
         async def story(service: Service) -> None:
-            await until("tombstones removed", lambda: sum(service.view().totals.cleans.values()) >= 1)
+            await until("tombstones removed", lambda: sum(service.view().totals.cleanings.values()) >= 1)
             await rounds(service, 3)
-            assert sum(service.view().totals.cleans.values()) == 1
+            assert sum(service.view().totals.cleanings.values()) == 1
 
         serve(assignments(root, **BY_THE_CLOCK), story, store=Once(root.parent / "state"))
 
@@ -109,10 +109,10 @@ def test_a_checkpoint_that_cannot_be_written_causes_no_busy_loop(root: Path) -> 
         agent.settings |= {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 
         async def story(service: Service) -> None:
-            await until("cleaned", lambda: sum(service.view().totals.cleans.values()) >= 2)
+            await until("cleaned", lambda: sum(service.view().totals.cleanings.values()) >= 2)
             await rounds(service, 3)
             view = service.view()
-            assert sum(view.totals.cleans.values()) == 2
+            assert sum(view.totals.cleanings.values()) == 2
             assert "cannot be stored" in partition(view).reason
             await until("reported", lambda: any("cannot be written" in warning for warning in service.view().warnings))
 
@@ -129,11 +129,11 @@ def test_new_records_are_cleaned_at_once_without_a_state_directory(root: Path) -
             hour_long = Backoff(3_600_000, 3_600_000)
             service.registry.settings = replace(service.registry.settings, hold=hour_long)
             await until("it is held", lambda: "cannot be stored" in partition(service.view()).reason)
-            cleans = sum(service.view().totals.cleans.values())
+            cleanings = sum(service.view().totals.cleanings.values())
             for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
                 write_checkpoint(root / name, {"orders-0": 9})
             write_segment(root / "orders-0", 9, b"")
-            await until("it is cleaned", lambda: sum(service.view().totals.cleans.values()) > cleans)
+            await until("it is cleaned", lambda: sum(service.view().totals.cleanings.values()) > cleanings)
 
         serve([*assignments(root), "topics.orders.compaction.strategy=timestamp"], story, store=store)
 

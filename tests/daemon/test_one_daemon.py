@@ -106,7 +106,7 @@ def test_a_directory_of_a_reload_waits_until_it_is_free(root: Path) -> None:
             await until("it has waited for a moment", lambda: service.view().made_ms > waits_since_ms + 500)
             assert agent.requested("swap") == []
             os.kill(pid, 9)
-            await until("it is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            await until("it is clean", lambda: service.view().totals.cleanings.get("cleaned") == 1)
 
         serve(settings, story)
 
@@ -167,7 +167,7 @@ def test_a_command_in_progress_is_not_a_broker(root: Path) -> None:
             reported = f"no broker runs on it; cleanerd clean (process {pid}) is running there"
             await until("it is distinguished", lambda: service.view().log_dirs[0].mode_reason == reported)
             assert service.view().log_dirs[0].mode == "offline"
-            assert service.view().totals.cleans == {}
+            assert service.view().totals.cleanings == {}
 
         serve(assignments(root, topics_orders_cleanup_policy="compact"), story)
 

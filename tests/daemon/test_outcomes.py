@@ -49,12 +49,12 @@ if TYPE_CHECKING:
     from cleanerd.cleaner.result import CleaningResult
     from cleanerd.daemon.registry.partition_registry import PartitionRegistry
     from cleanerd.daemon.service import Service
-    from cleanerd.daemon.view import CleanView, Trigger
+    from cleanerd.daemon.view import CleaningView, Trigger
 
 FULL = result("failed", reason="not enough free space", error=NoSpaceError("not enough free space"))
 
 
-def ended(registry: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleanView | None:
+def ended(registry: PartitionRegistry, came: CleaningResult, trigger: Trigger = "manual") -> CleaningView | None:
     """A cleaning that ``trigger`` started has ended, and the next scan finds the log unchanged."""
     found = entry_of(registry).scan
     assert found is not None

@@ -73,11 +73,11 @@ def test_a_daemon_that_scans_seldom_does_not_look_stuck(page: Page) -> None:
 
 
 def test_history_has_before_and_after(page: Page) -> None:
-    cleans = (
+    cleanings = (
         clean("a", 0, ended_ms=now_ms() - 9_000, result={"bytes_before": 4 << 30, "bytes_after": 1 << 30}),
         clean("b", 0, ended_ms=now_ms() - 5_000, result={"outcome": "failed", "reason": "No space left on device"}),
     )
-    with serving(view(history=cleans)) as served:
+    with serving(view(history=cleanings)) as served:
         page.open(f"{served.url}/history")
         assert names(page) == ["b-0", "a-0"]
         reported = text(page, "main")
@@ -123,7 +123,7 @@ def test_observe_mode_and_illness_are_reported(page: Page) -> None:
 
 def test_the_tile_of_cleanings_excludes_skipped_ones(page: Page) -> None:
     """OP-11: they are shown next to the number."""
-    totals = DaemonTotals(cleans={"cleaned": 2, "skipped": 83, "failed": 1})
+    totals = DaemonTotals(cleanings={"cleaned": 2, "skipped": 83, "failed": 1})
     with serving(view(totals=totals)) as served:
         page.open(f"{served.url}/")
         tiles = (

@@ -33,10 +33,10 @@ def test_the_last_day_has_four_charts(page: Page, busy_daemon: Served) -> None:
     page.wait("document.querySelectorAll('#trend svg').length === 4")
     labels = page.run("[...document.querySelectorAll('#trend svg')].map(e => e.getAttribute('aria-label'))")
     assert [label.split(":")[0] for label in labels] == ["Reclaimed", "Dirty", "Cleanings", "Lock held"]
-    cleans = [number for number in day.cleans if number is not None]
-    assert f"Cleanings: {sum(cleans)} in a day; the most in 10 min {max(cleans)}" in labels
+    cleanings = [number for number in day.cleanings if number is not None]
+    assert f"Cleanings: {sum(cleanings)} in a day; the most in 10 min {max(cleanings)}" in labels
     bars = page.run("[...document.querySelectorAll('#trend svg')].map(e => e.querySelectorAll('rect').length)")
-    wanted = [sum(bool(number) for number in column) for column in (day.reclaimed_bytes, day.cleans, day.held_us)]
+    wanted = [sum(bool(number) for number in column) for column in (day.reclaimed_bytes, day.cleanings, day.held_us)]
     assert [bars[0], bars[2], bars[3]] == wanted
     assert page.run("document.querySelectorAll('#trend path.line').length") == 2, "before the gap, and after it"
     # The current dirty bytes come from the partitions: the last point may be ten minutes old.
@@ -49,7 +49,7 @@ def test_the_last_day_has_four_charts(page: Page, busy_daemon: Served) -> None:
 
 def test_no_charts_without_a_day_of_figures(page: Page) -> None:
     """An earlier release of the daemon, or a daemon that has done nothing yet."""
-    empty = replace(trend(), **dict.fromkeys(("reclaimed_bytes", "dirty_bytes", "cleans", "held_us"), (None,) * 144))
+    empty = replace(trend(), **dict.fromkeys(("reclaimed_bytes", "dirty_bytes", "cleanings", "held_us"), (None,) * 144))
     with serving(view(trend=None)) as served:
         page.open(f"{served.url}/")
         page.wait("document.querySelector('#summary').innerText.includes('All well')")

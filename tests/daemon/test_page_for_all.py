@@ -223,7 +223,7 @@ def test_no_text_becomes_markup(page: Page) -> None:
     topic = EVIL.replace("/", "")  # no server treats a slash as part of a name
     bad = partition(
         topic, 0, log_dir=EVIL, reason=EVIL, strategy=EVIL, fingerprint=EVIL, phase="quarantined", quarantine=held,
-        last_clean=clean(EVIL, 0, result={"reason": EVIL, "outcome": EVIL}),
+        last_cleaning=clean(EVIL, 0, result={"reason": EVIL, "outcome": EVIL}),
     )  # fmt: skip
 
     async def explain(_name: str) -> dict[str, Any]:

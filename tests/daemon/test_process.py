@@ -40,7 +40,7 @@ def test_a_signal_during_a_cleaning(root: Path, number: signal.Signals, code: in
         assert not leftovers(root)
         assert not (root.parent / "control.sock").exists()
         with Daemon(assignments(root), root.parent) as daemon:
-            daemon.until("it continues", lambda view: view["totals"]["cleans"].get("cleaned", 0) == 1)
+            daemon.until("it continues", lambda view: view["totals"]["cleanings"].get("cleaned", 0) == 1)
         assert newest(root, "orders-0") == before
         assert len(content(root)) == len(before)
 
@@ -126,9 +126,9 @@ def test_clients_that_hang_delay_neither_cleaning_nor_the_end(root: Path) -> Non
         with Daemon(settings, root.parent) as daemon:
             wait_until_it_listens(port)
             clients = hanging_clients(port)
-            assert daemon.until("ready", lambda view: view["ready"])["totals"]["cleans"] == {}
+            assert daemon.until("ready", lambda view: view["ready"])["totals"]["cleanings"] == {}
             daemon.ask("resume")
-            daemon.until("cleaned", lambda view: view["totals"]["cleans"].get("cleaned") == 3)
+            daemon.until("cleaned", lambda view: view["totals"]["cleanings"].get("cleaned") == 3)
             daemon.ask("resume", partition=names[3])
             # Some twelve seconds at this rate, so that a slow machine still finds a cleaning in progress.
             daemon.until("it rewrites", lambda view: any(each["phase"] == "rewrite" for each in view["running"]))
@@ -148,13 +148,13 @@ def test_reload_by_signal_and_by_command(root: Path, capsys: pytest.CaptureFixtu
     with broker(root):
         config.write_text('"log.cleaner.threads" = 1\n')
         with Daemon(assignments(root), root.parent, config=config) as daemon:
-            daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            daemon.until("clean", lambda view: view["totals"]["cleanings"].get("cleaned") == 1)
             config.write_text('"log.cleaner.threads" = 3\n"cleanerd.topics.exclude" = "orders"\n'
                               '"cleanerd.metrics.partitions.max" = 7\n')  # fmt: skip
             daemon.process.send_signal(signal.SIGHUP)
             view = daemon.until("reloaded", lambda view: view["settings_generation"] == 2 and view["ready"])
             assert view["threads"] == 3
-            assert view["totals"]["cleans"] == {"cleaned": 1}
+            assert view["totals"]["cleanings"] == {"cleaned": 1}
             assert "cleanerd.metrics.partitions.max was changed: takes effect at the next start" in view["warnings"]
             assert len(view["history"]) == 1
             daemon.until("excluded", lambda view: view["partitions"][0]["state"] == "excluded")
@@ -250,7 +250,7 @@ def test_a_log_that_cannot_be_written_does_not_stop_the_daemon(root: Path) -> No
     with broker(root):
         nowhere = ["sh", "-c", 'exec "$@" 2>/dev/full', "sh"]
         with Daemon(assignments(root), root.parent, prefix=nowhere) as daemon:
-            view = daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            view = daemon.until("clean", lambda view: view["totals"]["cleanings"].get("cleaned") == 1)
             assert daemon.ask("reload")["generation"] == 2
             daemon.until("reported", lambda view: any("lines of the log are lost" in text for text in view["warnings"]))
             assert not view["totals"]["dead_workers"]
@@ -282,7 +282,7 @@ def test_the_commands(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with broker(root):
         assert command(root, capsys, "status").code == 4
         with Daemon(assignments(root), root.parent) as daemon:
-            daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            daemon.until("clean", lambda view: view["totals"]["cleanings"].get("cleaned") == 1)
             status = command(root, capsys, "status")
             assert status.code == 0
             assert "orders-0" in status.out
@@ -325,7 +325,7 @@ def test_the_screen_of_top() -> None:
     view = {
         "version": "1", "mode": "auto", "ready": True, "healthy": True, "unhealthy_reason": "", "paused": False,
         "window_open": True, "started_ms": 0, "made_ms": 1000, "partitions": [row] * 40, "running": [job],
-        "warnings": ["careful"], "totals": {"cleans": {"cleaned": 3}, "bytes_before": 10, "bytes_after": 4},
+        "warnings": ["careful"], "totals": {"cleanings": {"cleaned": 3}, "bytes_before": 10, "bytes_after": 4},
     }  # fmt: skip
     console = Console(width=100, record=True)
     console.print(frame(view))

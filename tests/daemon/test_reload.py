@@ -82,7 +82,7 @@ def test_a_reload_stops_a_cleaning(root: Path, change: str) -> None:
             daemon.ask("reload")
             daemon.until("it ended", lambda view: all(each["started_ms"] != began for each in view["running"]))
             assert len(agent.requested("swap")) <= swaps + 1, "no group after the one that was being swapped"
-            assert not daemon.ask("status")["totals"]["cleans"]
+            assert not daemon.ask("status")["totals"]["cleanings"]
             assert daemon.end(signal.SIGTERM) == 143
         assert newest(root, "orders-0") == before
         assert not leftovers(root)
@@ -101,7 +101,7 @@ def test_a_cleaning_adopts_settings_that_do_not_affect_retention(root: Path) -> 
                 '"cleanerd.topics.exclude" = "carts"\n[topics.carts]\n"compaction.strategy" = "timestamp"\n'
             )
             daemon.ask("reload")
-            view = daemon.until("it is done", lambda view: view["totals"]["cleans"].get("cleaned") == 1)
+            view = daemon.until("it is done", lambda view: view["totals"]["cleanings"].get("cleaned") == 1)
             assert view["history"][0]["started_ms"] == began
 
 

@@ -53,7 +53,7 @@ def test_an_unconfirmed_change_of_settings_is_refused(root: Path) -> None:
         before = {name: read_segments(root / name) for name in ("orders-0", "stock-0")}
 
         async def story(service: Service) -> None:
-            await until("the good one is clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            await until("the good one is clean", lambda: service.view().totals.cleanings.get("cleaned") == 1)
             await until("all were scanned", lambda: all(p.reason for p in service.view().partitions))
             reported = partition(service.view(), "orders-0")
             assert reported.reason.startswith(
@@ -84,7 +84,7 @@ def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.Mo
         delegate(root, "stock")
 
         async def story(service: Service) -> None:
-            await until("both are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("both are clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
 
         words = [f"topics.{topic}.compaction.strategy=offset" for topic in ("orders", "stock")]
         serve([*assignments(root), *words], story)

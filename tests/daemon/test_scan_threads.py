@@ -83,7 +83,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with broker(root, 2), broker(bad, {"lost-0": two_groups()}):
 
         async def story(service: Service) -> None:
-            await until("the others are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("the others are clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
             online = {str(root): True, str(bad): False}
             # On a busy machine a scan of the good one can be late too, for a moment.
             await until("offline", lambda: {d.path: d.online for d in service.view().log_dirs} == online)
@@ -105,7 +105,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(os.path, "realpath", resolved)
             service.reload()
             disk.works.set()
-            await until("it is clean too", lambda: service.view().totals.cleans.get("cleaned") == 3)
+            await until("it is clean too", lambda: service.view().totals.cleanings.get("cleaned") == 3)
             await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
             await until("it is watched", lambda: bad in followed[-1])
 
@@ -120,7 +120,7 @@ def test_a_disk_that_starts_to_hang_stops_no_other(root: Path) -> None:
     with broker(root), broker(bad, {"lost-0": two_groups()}):
 
         async def story(service: Service) -> None:
-            await until("both are clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("both are clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
             disk.works.clear()
             before = disk.scans
             try:
@@ -131,7 +131,7 @@ def test_a_disk_that_starts_to_hang_stops_no_other(root: Path) -> None:
                 offsets = {"orders-0": 8, "orders-1": 8}
                 write_checkpoint(root / "replication-offset-checkpoint", offsets)
                 write_checkpoint(root / "recovery-point-offset-checkpoint", offsets)
-                await until("the other is cleaned", lambda: service.view().totals.cleans.get("cleaned") == 3)
+                await until("the other is cleaned", lambda: service.view().totals.cleanings.get("cleaned") == 3)
                 assert time.monotonic() - began < DaemonLimits().scan_seconds / 2
                 assert disk.scans == before, "it is not queried again before it answers"
             finally:
@@ -218,7 +218,7 @@ def test_the_shutdown_does_not_wait_for_a_scan_after_a_cleaning(root: Path) -> N
     with broker(root):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 1)
+            await until("clean", lambda: service.view().totals.cleanings.get("cleaned") == 1)
             reported.append(time.monotonic())
 
         reported: list[float] = []
@@ -244,7 +244,7 @@ def test_a_changed_mode_takes_effect_at_once(root: Path) -> None:
             service.dispatcher.schedule()
             assert not service.dispatcher.running
             await until("worked out", lambda: next(iter(service.registry.partitions.values())).saving is not None)
-            assert not service.view().totals.cleans
+            assert not service.view().totals.cleanings
 
         serve(reported, story)
 

@@ -86,7 +86,7 @@ def test_a_directory_is_given_up_between_the_request_and_the_scan(root: Path) ->
     with broker(root, 1), broker(other, {"lost-0": two_groups()}):
 
         async def story(service: Service) -> None:
-            await until("clean", lambda: service.view().totals.cleans.get("cleaned") == 2)
+            await until("clean", lambda: service.view().totals.cleanings.get("cleaned") == 2)
             service.configuration.reread = lambda: load_settings([], assignments(root), {})
             answering = service.scan_loop.threads._answering
             real, reported = answering.silent, []

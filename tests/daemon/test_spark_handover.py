@@ -365,7 +365,7 @@ def test_with_real_spark(root: Path) -> None:
     make_log_dir(root.parent / "other", {"orders-0": two_groups()})
     settings = threshold(root, cleanerd_spark_master="local[1]")
     with held(root), Daemon(settings, root.parent, {"SPARK_DRIVER_MEMORY": "512m"}) as daemon:
-        view = daemon.until("staged", lambda view: view["totals"]["cleans"].get("staged", 0) == 1)
+        view = daemon.until("staged", lambda view: view["totals"]["cleanings"].get("staged", 0) == 1)
         assert view["warnings"] == []
         assert daemon.end(signal.SIGTERM) == 143
         assert "event=offloaded_to_spark" in daemon.log.read_text()

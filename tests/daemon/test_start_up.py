@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def has_cleaned(view: dict[str, Any]) -> bool:
-    return bool(view["totals"]["cleans"].get("cleaned", 0) >= 1)
+    return bool(view["totals"]["cleanings"].get("cleaned", 0) >= 1)
 
 
 def errors_of(view: dict[str, Any]) -> list[str]:
@@ -94,7 +94,7 @@ def test_the_state_directory_is_on_a_full_disk(root: Path, full: Path) -> None:
         view = daemon.until("it says so", lambda view: "No space left" in str(view["warnings"]))
         assert str(full) in str(view["warnings"])
         (full / "ballast").unlink()
-        daemon.until("it is cleaned", lambda view: bool(view["totals"]["cleans"].get("cleaned", 0)))
+        daemon.until("it is cleaned", lambda view: bool(view["totals"]["cleanings"].get("cleaned", 0)))
         assert daemon.end(signal.SIGTERM) == 143
         assert "Traceback" not in daemon.log.read_text()
     assert newest(root, "orders-0") == before

@@ -166,7 +166,7 @@ def test_the_daemon_sweeps(tmp_path: Path) -> None:
     root = tmp_path / "logs"
     with broker(root, {"orders-0": two_groups(), "orders-1": two_groups()}):
         with Daemon(assignments(root), tmp_path) as daemon:
-            daemon.until("clean", lambda view: view["totals"]["cleans"].get("cleaned") == 2)
+            daemon.until("clean", lambda view: view["totals"]["cleanings"].get("cleaned") == 2)
         assert remembered(root) == 2
         shutil.rmtree(root / "orders-1")
         with Daemon(assignments(root), tmp_path) as daemon:

@@ -51,7 +51,7 @@ def test_tombstones_are_removed_in_time_from_an_idle_partition(root: Path) -> No
             await until("cleaned", lambda: is_known(service.view()))
             due_ms = partition(service.view()).next_purge_ms
             assert due_ms is not None
-            clean = partition(service.view()).last_clean
+            clean = partition(service.view()).last_cleaning
             assert clean is not None
             assert clean.started_ms + 2500 <= due_ms <= clean.ended_ms + 2500
             assert partition(service.view()).first_dirty_offset == 4

@@ -31,7 +31,7 @@ class Day:
     def at(self, minutes: float, *, saved: int = 0, held: float = 0.0, dirty: int | None = None) -> Trend:
         self.totals = DaemonTotals(
             bytes_before=self.totals.bytes_before + saved,
-            cleans={"cleaned": self.totals.cleans.get("cleaned", 0) + (saved > 0)},
+            cleanings={"cleaned": self.totals.cleanings.get("cleaned", 0) + (saved > 0)},
         )
         self.dirty = self.dirty if dirty is None else dirty
         return self.ring.observe(BEGIN_MS + int(minutes * 60_000), self.totals, held, self._sum)
@@ -48,12 +48,12 @@ def test_events_are_in_the_point_of_their_ten_minutes(tmp_path: Path) -> None:
     day.at(5, saved=20, held=0.001, dirty=9)
     found = day.at(12, saved=3, dirty=4)
     assert found.end_ms == BEGIN_MS + 2 * EVERY_MS
-    assert len(found.cleans) == POINTS
+    assert len(found.cleanings) == POINTS
     assert found.reclaimed_bytes[-2:] == (120, 3)
-    assert found.cleans[-2:] == (2, 1)
+    assert found.cleanings[-2:] == (2, 1)
     assert found.held_us[-2:] == (2000, 0)
     assert found.dirty_bytes[-2:] == (9, 4)
-    assert set(found.cleans[:-2]) == {None}
+    assert set(found.cleanings[:-2]) == {None}
 
 
 def test_a_restart_keeps_the_day_and_continues_to_count(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_day_is_all_that_is_kept(tmp_path: Path) -> None:
     day.ring.save()
     assert len(json.loads((tmp_path / FILE_NAME).read_bytes())["points"]) == POINTS
     assert (tmp_path / FILE_NAME).stat().st_size < 32_000
-    assert None not in day.at(10 * (POINTS + 40)).cleans
+    assert None not in day.at(10 * (POINTS + 40)).cleanings
 
 
 def test_a_point_is_written_when_it_is_complete(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_writing_does_not_block_the_event_loop(tmp_path: Path) -> None:
     assert not (tmp_path / FILE_NAME).exists()
     for work, done in waiting:
         done(work())
-    assert [point["cleans"] for point in json.loads((tmp_path / FILE_NAME).read_bytes())["points"]] == [1, 1]
+    assert [point["cleanings"] for point in json.loads((tmp_path / FILE_NAME).read_bytes())["points"]] == [1, 1]
     waiting[-1][1]("a warning")
     waiting[-1][1]("a warning")
     assert day.ring.warnings == ["a warning"]
@@ -127,8 +127,8 @@ def test_a_clock_that_goes_back_adds_to_the_last_point(tmp_path: Path) -> None:
     "text",
     [
         "", "[]", "{", '{"format": 1}', '{"format": 2, "points": []}', '{"format": 1, "points": [5]}',
-        '{"format": 1, "points": [{"slot": 1e400, "reclaimed_bytes": 0, "cleans": 0, "dirty_bytes": 0, "held_us": 0}]}',
-        '{"format": 1, "points": [{"slot": 1, "reclaimed_bytes": 0, "cleans": true, "dirty_bytes": 0, "held_us": 0}]}',
+        '{"format":1,"points":[{"slot":1e400,"reclaimed_bytes":0,"cleanings":0,"dirty_bytes":0,"held_us":0}]}',
+        '{"format":1,"points":[{"slot":1,"reclaimed_bytes":0,"cleanings":true,"dirty_bytes":0,"held_us":0}]}',
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_reported_and_harmless(tmp_path: Path, text: str) -> None:

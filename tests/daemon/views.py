@@ -10,7 +10,7 @@ from cleanerd.cleaner.hanging_transaction import OpenTransaction
 from cleanerd.config.fingerprint import KAFKAS_FINGERPRINT
 from cleanerd.daemon.view import (
     CanaryView,
-    CleanView,
+    CleaningView,
     DaemonTotals,
     DaemonView,
     LogDirView,
@@ -72,7 +72,7 @@ def partition(topic: str = "orders", number: int = 0, **changes: Any) -> Partiti
         delegated=None,
         fingerprint_changed=False,
         quarantine=None,
-        last_clean=None,
+        last_cleaning=None,
     )
     return replace(plain, **changes)
 
@@ -119,7 +119,7 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
     return replace(plain, **changes)
 
 
-def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
+def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleaningView:
     """A cleaning that saved three quarters."""
     result: dict[str, Any] = {
         "topic": topic,
@@ -151,7 +151,7 @@ def clean(topic: str = "orders", number: int = 0, **changes: Any) -> CleanView:
         "notes": [],
     }
     result.update(changes.pop("result", {}))
-    plain = CleanView(topic, number, NOW_MS - 20_000, NOW_MS - 10_000, "ratio", result)
+    plain = CleaningView(topic, number, NOW_MS - 20_000, NOW_MS - 10_000, "ratio", result)
     return replace(plain, **changes)
 
 
@@ -160,16 +160,16 @@ def trend(*, seed: int = 3) -> Trend:
     dice = random.Random(seed)
     load = [0.15 + (0.85 if 48 <= at < 120 else 0) for at in range(144)]
     up = [not 20 <= at < 32 for at in range(144)]
-    cleans = [dice.randrange(int(9 * each) + 1) if is_up else None for each, is_up in zip(load, up, strict=True)]
+    cleanings = [dice.randrange(int(9 * each) + 1) if is_up else None for each, is_up in zip(load, up, strict=True)]
     return Trend(
         every_ms=600_000,
         end_ms=NOW_MS - NOW_MS % 600_000 + 600_000,
-        reclaimed_bytes=tuple(None if each is None else each * dice.randrange(GIB) for each in cleans),
+        reclaimed_bytes=tuple(None if each is None else each * dice.randrange(GIB) for each in cleanings),
         dirty_bytes=tuple(
             int(GIB * (2 + 5 * each + dice.random())) if is_up else None for each, is_up in zip(load, up, strict=True)
         ),
-        cleans=tuple(cleans),
-        held_us=tuple(None if each is None else each and dice.randrange(400, 2600) for each in cleans),
+        cleanings=tuple(cleanings),
+        held_us=tuple(None if each is None else each and dice.randrange(400, 2600) for each in cleanings),
     )
 
 
@@ -289,7 +289,7 @@ def _random_partition(
         delegated=topic.startswith("inventory") if header else None,
         fingerprint_changed=number == 15,
         quarantine=QuarantineView(damage, since, 4, now_ms + 25 * 60_000) if phase == "quarantined" else None,
-        last_clean=None
+        last_cleaning=None
         if number % 2 == 0
         else clean(topic, number // len(_TOPICS), ended_ms=since, started_ms=since - 8_000),
         open_transaction=open_since(now_ms - HOUR_MS, topic, number // len(_TOPICS)) if number == 13 else None,
@@ -313,7 +313,7 @@ def _reason(phase: str, ratio: float, first_dirty_offset: int, dice: random.Rand
     )
 
 
-def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) -> CleanView:
+def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) -> CleaningView:
     before = max(1000, partition.size_bytes)
     after = int(before * dice.uniform(0.08, 0.9))
     outcome = dice.choices(("cleaned", "unchanged", "failed", "staged"), (86, 8, 3, 3))[0]
@@ -333,12 +333,12 @@ def _random_clean(partition: PartitionView, dice: random.Random, ended_ms: int) 
     )  # fmt: skip
 
 
-def _totals(history: tuple[CleanView, ...]) -> DaemonTotals:
-    cleans: dict[str, int] = {}
+def _totals(history: tuple[CleaningView, ...]) -> DaemonTotals:
+    cleanings: dict[str, int] = {}
     for each in history:
-        cleans[each.result["outcome"]] = cleans.get(each.result["outcome"], 0) + 1
+        cleanings[each.result["outcome"]] = cleanings.get(each.result["outcome"], 0) + 1
     return DaemonTotals(
-        cleans=cleans,
+        cleanings=cleanings,
         removed_records={"superseded": 48_211_904, "tombstone": 310_022, "aborted": 12, "no_key": 0, "marker": 4},
         read_records=61_000_000,
         kept_records=12_478_058,

@@ -33,7 +33,7 @@ _MOMENTS: Final = {
 }
 """Name -> its condition: a list with dirty partitions, and a partition between two cleanings."""
 WIDTH, HEIGHT = 1280, 760
-_CLEANS: Final = 40
+_CLEANINGS: Final = 40
 """This many cleanings fill a page."""
 
 
@@ -50,8 +50,8 @@ def take(directory: Path, release: KafkaRelease) -> list[Path]:
         chromium() as page,
     ):
         live.start()
-        reached = any(sample.cleans >= _CLEANS for sample in live.watch(PATIENCE_SECONDS))
-        assert reached, f"not {_CLEANS} cleanings in {PATIENCE_SECONDS} s"
+        reached = any(sample.cleanings >= _CLEANINGS for sample in live.watch(PATIENCE_SECONDS))
+        assert reached, f"not {_CLEANINGS} cleanings in {PATIENCE_SECONDS} s"
         return [_picture(page, live.url, directory / f"{name}.png", address) for name, address in PICTURES.items()]
 
 

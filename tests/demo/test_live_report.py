@@ -40,7 +40,7 @@ def _run(result: LiveResult) -> LiveDemo:
         ({"topics": (replace(TOPIC, wrong=WrongKeys(live_but_gone=1)),)}, False),
         ({"client_errors": ("a fetch failed",)}, False),
         ({"findings": 1}, False),
-        ({"failed_cleans": 1}, False),
+        ({"failed_cleanings": 1}, False),
         ({"swaps": 0}, False),
         ({"refused_swaps": 9}, True),
     ],

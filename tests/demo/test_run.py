@@ -105,7 +105,7 @@ def test_the_live_part(jars: KafkaJars, place: Path) -> None:
     assert demo.returncode == 0, stderr
     result = json.loads(stdout)["live"]
     assert result["good"] is True
-    assert result["cleans"] >= 6
+    assert result["cleanings"] >= 6
     assert result["swaps"] >= 6
     assert result["client_errors"] == []
     assert result["readings"] > 3

@@ -62,7 +62,7 @@ class ByHand:
 def has_cleaned(daemon: Daemon) -> bool:
     """Whether it swapped in any cleaned segment."""
     totals = daemon.ask("status")["totals"]
-    return totals["cleans"].get("cleaned", 0) > 0 and totals["swaps"] > 0
+    return totals["cleanings"].get("cleaned", 0) > 0 and totals["swaps"] > 0
 
 
 def at_rest(daemon: Daemon) -> tuple[dict[str, Any], str]:
@@ -121,20 +121,20 @@ def both_clean(start: StartBroker, tmp_path: Path, seconds: float) -> dict[str, 
     ]
     # -- every outcome is counted --------------------------------------------------------------------------------------
     history = Counter(each["result"]["outcome"] for each in view["history"])
-    cleans = view["totals"]["cleans"]
+    cleanings = view["totals"]["cleanings"]
     passes = broker.log_text().count("Beginning cleaning of log")
     moved_on = message.count("event=cleaning_not_done")
-    assert set(cleans) <= OUTCOMES
+    assert set(cleanings) <= OUTCOMES
     if len(view["history"]) < 200:
         counted = history["cleaned"], history["skipped"] + history["refused"] + history["busy"]
-        assert counted == (cleans.get("cleaned", 0), moved_on), (history, cleans, moved_on)
+        assert counted == (cleanings.get("cleaned", 0), moved_on), (history, cleanings, moved_on)
     verified = cleanerd("verify", broker.log_dirs, state_dir)
     assert verified.exit_code == 0, (verified.document, verified.stderr)
     wait_until("replaced segments are deleted", lambda: not names_ending(broker.log_dirs, ".deleted"))
     assert not errors(broker.log_text())
     return {
         "records acknowledged": load.ledger.count,
-        "daemon": cleans,
+        "daemon": cleanings,
         "history": dict(history),
         "moved on": moved_on,
         "passes of the broker's cleaner": passes,

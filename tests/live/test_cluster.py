@@ -118,7 +118,7 @@ def entries(view: dict[str, Any]) -> list[dict[str, Any]]:
 def is_clean(view: dict[str, Any]) -> bool:
     """Whether every partition was cleaned and has nothing left to clean."""
     found = entries(view)
-    clean = (each["last_clean"] is not None and each["state"] == "idle" for each in found)
+    clean = (each["last_cleaning"] is not None and each["state"] == "idle" for each in found)
     return bool(view["ready"]) and len(found) == PARTITIONS and all(clean)
 
 
@@ -211,7 +211,7 @@ def begin_with_few(hosts: list[Host], stack: ExitStack) -> None:
         "the canary holds", lambda view: view["ready"] and view["canary"]["held_partition"] is not None
     )
     assert view["canary"]["held_partition"] == str(SUSPECT)
-    assert all(each["last_clean"] is None and each["state"] == "paused" for each in entries(view))
+    assert all(each["last_cleaning"] is None and each["state"] == "paused" for each in entries(view))
     held = f'cleanerd_canary_held{{finding="key-twice",log_dir="{third.node.log_dirs[0]}",partition="{SUSPECT}"}} 1.0'
     assert held in third.page("metrics"), "CleanerdCanaryHeld fires"
 

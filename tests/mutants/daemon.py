@@ -97,8 +97,8 @@ DAEMON = (
         "the-tile-counts-skipped-cleanings",
         "OP-11",
         "cleanerd/daemon/http/page/summary.js",
-        "const cleans = totals.cleans.cleaned ?? 0;",
-        "const cleans = Object.values(totals.cleans).reduce((all, number) => all + number, 0);",
+        "const cleanings = totals.cleanings.cleaned ?? 0;",
+        "const cleanings = Object.values(totals.cleanings).reduce((all, number) => all + number, 0);",
         ("tests/daemon/test_page.py::test_the_tile_of_cleanings_excludes_skipped_ones",),
     ),
     Mutant(

@@ -190,8 +190,8 @@ ERASING = (
         "a-paused-partition-is-rolled",
         "U-91",
         "cleanerd/daemon/erasures.py",
-        " or not self.registry.may_change_now(each, self.now_ms()):",
-        ":",
+        "                    or not self.registry.may_change_now(each, self.now_ms())\n",
+        "",
         ("tests/daemon/test_erasures.py::test_a_partition_that_an_operator_paused_is_not_rolled",),
     ),
     Mutant(

@@ -145,7 +145,7 @@ class ManyDirectories:
         rows += [
             below(name, series[name], 0) for name in ("quarantined but for the planted", "dead workers", "not healthy")
         ]
-        rows += [reported("cores", per_second(series["CPU seconds"])), reported("cleans", series["cleans"])]
+        rows += [reported("cores", per_second(series["CPU seconds"])), reported("cleanings", series["cleanings"])]
         return rows
 
 

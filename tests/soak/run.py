@@ -190,7 +190,8 @@ class Soak:
             reported("swaps a second", per_second(series["swaps"])),
         ]
         rows += [
-            reported(name, series[name]) for name in ("cleans", "refused swaps", "KiB of its log", "load of the host")
+            reported(name, series[name])
+            for name in ("cleanings", "refused swaps", "KiB of its log", "load of the host")
         ]
         return rows
 

@@ -116,7 +116,7 @@ def of_view(view: Mapping[str, Any], topics: Collection[str]) -> dict[str, float
         "quarantined but for the planted": len(bad),
         "dead workers": totals["dead_workers"],
         "swaps": totals["swaps"],
-        "cleans": sum(totals["cleans"].values()),
+        "cleanings": sum(totals["cleanings"].values()),
         "refused swaps": totals["refused_swaps"],
         "not healthy": not view["healthy"],
     }

@@ -22,5 +22,5 @@ def test_nothing_grows_beside_many_log_directories(tmp_path: Path) -> None:
     lines: list[str] = []
     table(rows, soak.checks, lines.append)
     assert not failing([*rows, *soak.checks]), "\n".join(lines)
-    first, last = (soak.samples.series["cleans"][number][1] for number in (0, -1))
+    first, last = (soak.samples.series["cleanings"][number][1] for number in (0, -1))
     assert last - first > DIRECTORIES * PARTITIONS, "each of them at least once while it was measured"

@@ -200,8 +200,8 @@ class Visitors:
 
     def _clean(self, topic: str) -> int | None:
         """When partition 0 was cleaned last."""
-        cleans = [row["last_clean"] for row in self._rows(topic) if row["partition"] == 0]
-        done = [each for each in cleans if each is not None and each["outcome"] == "cleaned"]
+        cleanings = [row["last_cleaning"] for row in self._rows(topic) if row["partition"] == 0]
+        done = [each for each in cleanings if each is not None and each["outcome"] == "cleaned"]
         return int(done[0]["ended_ms"]) if done else None
 
     def _is_well(self) -> bool:

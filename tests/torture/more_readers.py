@@ -168,7 +168,7 @@ def kept_by_the_daemon(root: Path) -> list[Found]:
         "closed": closed,
     }
     of = {"log_dir": "/a", "topic": "orders", "partition": 0, "topic_id": None, "fingerprint": "f", "saving": saving}
-    point = dict.fromkeys(("slot", "reclaimed_bytes", "cleans", "dirty_bytes", "held_us"), 3)
+    point = dict.fromkeys(("slot", "reclaimed_bytes", "cleanings", "dirty_bytes", "held_us"), 3)
     topics = {"orders": {"topic_id": "", "values": {"cleanup.policy": "compact"}, "queried_ms": 5}}
     reported = {"cluster_id": "c", "node_id": 1, "place": "p", "queried_ms": 5, "topics": topics}
     operation = asdict(Operation(1, "pause", ("a-0",), 0, 1))

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from cleanerd.cleaner.result import Outcome, RemovedRecords
 from cleanerd.daemon.http import metric_names, partition_series
 from cleanerd.daemon.http.partition_series import is_overdue
-from cleanerd.daemon.view import CleanView, DaemonView, Histogram, PartitionPhase, PartitionView
+from cleanerd.daemon.view import CleaningView, DaemonView, Histogram, PartitionPhase, PartitionView
 from cleanerd.humanize import as_utf8
 
 if TYPE_CHECKING:
@@ -231,7 +231,7 @@ def _totals(families: _Families, view: DaemonView) -> None:
     totals = view.totals
     families.histogram("cleanerd_cleaning_duration_seconds", totals.durations)
     by_label: dict[str, tuple[Mapping[str, float], tuple[str, ...]]] = {
-        "cleanerd_cleanings": (totals.cleans, OUTCOMES),
+        "cleanerd_cleanings": (totals.cleanings, OUTCOMES),
         "cleanerd_removed_records": (totals.removed_records, REASONS),
         "cleanerd_cleaning_seconds": (totals.seconds, ()),
     }
@@ -350,14 +350,14 @@ def _topics(families: _Families, view: DaemonView) -> None:
         families.add("cleanerd_topic_delegated", (topic,), is_delegated)
 
 
-def _last_cleans(view: DaemonView) -> list[CleanView]:
+def _last_cleanings(view: DaemonView) -> list[CleaningView]:
     """The newest cleanings that rewrote something, one per worker: Kafka shows the last one of each thread."""
     done = (each for each in view.history if each.result.get("outcome") in ("cleaned", "staged", "unchanged"))
     return heapq.nlargest(max(1, view.threads), done, key=lambda each: each.ended_ms)
 
 
 def _kafka(families: _Families, view: DaemonView, now_ms: int) -> None:
-    last = _last_cleans(view)
+    last = _last_cleanings(view)
     read = sum(int(each.result.get("bytes_read", 0)) for each in last)
     written = sum(int(each.result.get("bytes_written", 0)) for each in last)
     since = view.started_ms if view.last_scan_ms is None else view.last_scan_ms

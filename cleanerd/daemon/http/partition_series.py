@@ -75,7 +75,7 @@ def lines(shown: Iterable[PartitionView]) -> str:
 
 def _values(partition: PartitionView) -> tuple[float | None, ...]:
     """Values in the order of ``PARTITIONS``; None: unknown, no sample."""
-    last, quarantine = partition.last_clean, partition.quarantine
+    last, quarantine = partition.last_cleaning, partition.quarantine
     return (
         partition.dirty_ratio,
         partition.size_bytes,

@@ -395,7 +395,7 @@ def _status_of(view: DaemonView, partition: PartitionView) -> dict[str, Any]:
         "schema": 1,
         "made_ms": view.made_ms,
         **partition.to_json(),
-        "last_clean": None if partition.last_clean is None else partition.last_clean.to_json(),
+        "last_cleaning": None if partition.last_cleaning is None else partition.last_cleaning.to_json(),
         "history": [each.to_json() for each in view.history if (each.topic, each.partition) == name],
     }
 

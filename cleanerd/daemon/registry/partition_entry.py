@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.cleaner.reclaimable import Reclaimable
-from cleanerd.daemon.view import CleanView, PartitionView, Trigger
+from cleanerd.daemon.view import CleaningView, PartitionView, Trigger
 from cleanerd.daemon.work.job import Backoff, CleaningJob, JobDone, JobReclaimable
 from cleanerd.errors import RetryLaterError
 from cleanerd.policy.state_digest import MOST_OFFSETS, StateDigest
@@ -151,7 +151,7 @@ class PartitionEntry:
     estimated_ms: int | None = None
     digested: Digested | None = None
     share: float = FIRST_SHARE
-    last_clean: CleanView | None = None
+    last_cleaning: CleaningView | None = None
     answered: OperatorOutcome | None = None
     erase_offset: int | None = None
     view: PartitionView | None = None
@@ -299,17 +299,19 @@ def has_advanced(entry: PartitionEntry, scan: PartitionScan) -> bool:
 
 def was_staged_lately(entry: PartitionEntry, now_ms: int) -> bool:
     """Whether a recently staged plan is missing or unreadable."""
-    last = entry.last_clean
+    last = entry.last_cleaning
     return last is not None and last.result["outcome"] == "staged" and 0 <= now_ms - last.ended_ms < RESTAGE_AFTER_MS
 
 
-def clean_view(done: JobDone, result: CleaningResult) -> CleanView:
+def cleaning_view(done: JobDone, result: CleaningResult) -> CleaningView:
     """The history's entry of a finished cleaning."""
     name, job = done.job.name, done.job
-    return CleanView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())
+    return CleaningView(name.topic, name.partition, done.began_ms, done.ended_ms, job.trigger, result.to_json())
 
 
-def note_done(entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF) -> CleanView | None:
+def note_done(
+    entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Backoff = HOLD_BACKOFF
+) -> CleaningView | None:
     """Store the result. ``backoff``: waits after failures; ``hold``: waits after temporary conditions.
 
     Returns the entry for the history, if any.
@@ -344,7 +346,7 @@ def note_done(entry: PartitionEntry, done: JobDone, backoff: Backoff, hold: Back
 
 def _note_result(
     entry: PartitionEntry, done: JobDone, result: CleaningResult, backoff: Backoff, hold: Backoff
-) -> CleanView | None:
+) -> CleaningView | None:
     if not (result.is_done or done.failed):
         # Without an error the scan was just outdated.
         reason = "" if result.error is None else result.reason
@@ -355,13 +357,13 @@ def _note_result(
         requested = done.job.trigger == "manual" and bool(reason)
         entry.hold = entry.hold.extended(reason, done.ended_ms, waits, requested=requested)
         if result.moved_on or (requested and result.outcome != "failed"):
-            return clean_view(done, result)
+            return cleaning_view(done, result)
         if result.outcome != "failed":
             return None
     elif not done.failed:
         _note_cleaned(entry, done, result)
-    entry.last_clean = clean_view(done, result)
-    return entry.last_clean
+    entry.last_cleaning = cleaning_view(done, result)
+    return entry.last_cleaning
 
 
 def _note_cleaned(entry: PartitionEntry, done: JobDone, result: CleaningResult) -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import LogDirScan, Work
-    from cleanerd.daemon.view import CleanView, Trigger
+    from cleanerd.daemon.view import CleaningView, Trigger
     from cleanerd.policy.canary import CanaryBudget
     from cleanerd.policy.state_digest import StateDigest
 
@@ -197,7 +197,7 @@ class PartitionRegistry:
             entry.answered = None
         entry.touch()
 
-    def finished(self, done: JobDone) -> CleanView | None:
+    def finished(self, done: JobDone) -> CleaningView | None:
         """Merge a worker's result, with its scan if it made one. Returns the entry for the history, if any."""
         job = done.job
         entry = self.partitions.get((str(job.path), job.name))

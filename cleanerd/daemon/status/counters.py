@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.daemon.view import DURATION_BOUNDS, CleanView, DaemonTotals, Histogram
+from cleanerd.daemon.view import DURATION_BOUNDS, CleaningView, DaemonTotals, Histogram
 
 if TYPE_CHECKING:
     from cleanerd.broker.agent_pool import AgentPool
@@ -31,20 +31,20 @@ class Counters:
         self._throttle = throttle
         self._workers = workers
         self._agents = agents
-        self._cleans: Counter[str] = Counter()
+        self._cleanings: Counter[str] = Counter()
         self._removed: Counter[str] = Counter()
         self._seconds: Counter[str] = Counter()
         self._sums: Counter[str] = Counter()
         self._durations = Histogram.of(DURATION_BOUNDS)
         self._longest_held = 0.0
-        self._history: deque[CleanView] = deque(maxlen=HISTORY)
+        self._history: deque[CleaningView] = deque(maxlen=HISTORY)
 
     @property
-    def history(self) -> tuple[CleanView, ...]:
+    def history(self) -> tuple[CleaningView, ...]:
         """The last cleanings, the newest first."""
         return tuple(reversed(self._history))
 
-    def add(self, done: JobDone, clean: CleanView | None) -> None:
+    def add(self, done: JobDone, clean: CleaningView | None) -> None:
         """Count a finished job."""
         result = done.result
         if clean is not None:
@@ -52,7 +52,7 @@ class Counters:
         self._sums["observed"] += done.saving is not None
         if result is None:
             return
-        self._cleans[result.outcome] += 1
+        self._cleanings[result.outcome] += 1
         if clean is None or done.failed or not result.is_done:
             self._add_swapped(done, result)  # groups that were swapped before the failure stay
             return
@@ -84,7 +84,7 @@ class Counters:
         """All counters at this moment."""
         sums = self._sums
         return DaemonTotals(
-            cleans=dict(self._cleans),
+            cleanings=dict(self._cleanings),
             removed_records=dict(self._removed),
             read_records=sums["read_records"],
             kept_records=sums["kept_records"],

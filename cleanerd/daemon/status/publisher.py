@@ -222,5 +222,5 @@ class Publisher:
 
 
 def _utilizations(registry: PartitionRegistry) -> Iterable[float]:
-    cleans = (entry.last_clean for entry in registry.partitions.values())
-    return (float(clean.result.get("map_utilization", 0.0)) for clean in cleans if clean is not None)
+    cleanings = (entry.last_cleaning for entry in registry.partitions.values())
+    return (float(clean.result.get("map_utilization", 0.0)) for clean in cleanings if clean is not None)

@@ -37,7 +37,7 @@ class _Point:
 
     slot: int
     reclaimed_bytes: int = 0
-    cleans: int = 0
+    cleanings: int = 0
     dirty_bytes: int = 0
     held_us: int = 0
 
@@ -50,7 +50,7 @@ class _TrendFile:
 def _check(file: _TrendFile) -> None:
     if any(one.slot >= other.slot for one, other in pairwise(file.points)):
         raise ValueError("its points are not in order")
-    numbers = (each for p in file.points for each in (p.slot, p.reclaimed_bytes, p.cleans, p.dirty_bytes, p.held_us))
+    numbers = (each for p in file.points for each in (p.slot, p.reclaimed_bytes, p.cleanings, p.dirty_bytes, p.held_us))
     if any(abs(each) > _MAX_NUMBER for each in numbers):
         raise ValueError("a number in it is too large")
 
@@ -88,9 +88,9 @@ class TrendRing:
             self._points.append(_Point(slot, dirty_bytes=self._points[-1].dirty_bytes if self._points else 0))
             self._summed_ms = now_ms - SUM_EVERY_MS
         point = self._points[-1]
-        counted = (totals.bytes_before - totals.bytes_after, totals.cleans.get("cleaned", 0))
+        counted = (totals.bytes_before - totals.bytes_after, totals.cleanings.get("cleaned", 0))
         point.reclaimed_bytes += counted[0] - self._counted[0]
-        point.cleans += counted[1] - self._counted[1]
+        point.cleanings += counted[1] - self._counted[1]
         self._counted = counted
         point.held_us = max(point.held_us, round(held_seconds * 1_000_000))
         if not 0 <= now_ms - self._summed_ms < SUM_EVERY_MS:
@@ -118,7 +118,7 @@ class TrendRing:
             end_ms=(last + 1) * EVERY_MS,
             reclaimed_bytes=tuple(None if each is None else each.reclaimed_bytes for each in points),
             dirty_bytes=tuple(None if each is None else each.dirty_bytes for each in points),
-            cleans=tuple(None if each is None else each.cleans for each in points),
+            cleanings=tuple(None if each is None else each.cleanings for each in points),
             held_us=tuple(None if each is None else each.held_us for each in points),
         )
 

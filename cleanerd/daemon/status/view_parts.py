@@ -123,7 +123,7 @@ def _partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> Parti
         quarantine=None
         if quarantine is None
         else QuarantineView(quarantine.reason, quarantine.since_ms, quarantine.failures, quarantine.retry_at_ms),
-        last_clean=entry.last_clean,
+        last_cleaning=entry.last_cleaning,
         has_wrong_times=scan is not None and scan.has_wrong_times,
         open_transaction=None if scan is None else scan.open_transaction,
         waits_for=() if scan is None else scan.expiry.missing or scan.expiry.peers,

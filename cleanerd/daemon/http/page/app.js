@@ -2,7 +2,7 @@
 
 import { h, setAttribute } from "./dom.js";
 import { absolute, now, time } from "./format.js";
-import { historyView } from "./cleans.js";
+import { historyView } from "./cleanings.js";
 import { partitionView } from "./partition.js";
 import { partitionsView } from "./partitions.js";
 import { logDirsView, quarantineView } from "./places.js";

@@ -2,7 +2,7 @@
 
 import { bar, card, command, facts, h, pill, redraw } from "./dom.js";
 import { absolute, bytes, count, duration, isGuess, percent, reclaimable, reclaimableHow, time } from "./format.js";
-import { historyTable, makeShrink, sortCleans } from "./cleans.js";
+import { historyTable, makeShrink, sortCleanings } from "./cleanings.js";
 import { isOverdue, nameOf } from "./partitions.js";
 import { quarantineCard } from "./places.js";
 import { STALE } from "./poll.js";
@@ -83,10 +83,10 @@ export function partitionView(container, moved, name) {
       partition.quarantine ? quarantineCard(partition) : null, whyCard(partition, answer, answerError, explain),
     ]);
     redraw(log, [partition, answer?.limits], () => [logCard(partition), lastCard(partition)]);
-    const cleans = sortCleans(status.history.filter((each) => nameOf(each) === name), sort);
-    past.hidden = !cleans.length;
+    const cleanings = sortCleanings(status.history.filter((each) => nameOf(each) === name), sort);
+    past.hidden = !cleanings.length;
     table.setSort(sort.replace(/^-/, ""), sort.startsWith("-"));
-    table.setRows(cleans);
+    table.setRows(cleanings);
     redraw(settings, answer?.settings ?? null, () => settingsCard(answer));
   }
 
@@ -111,7 +111,7 @@ function logCard(partition) {
     h("p", { class: "quiet-text" }, partition.size_bytes === null ? "Not measured: cleanerd has not scanned this log." : `${percent(partition.dirty_ratio, 1)} dirty: ${bytes(partition.dirty_bytes)} not cleaned yet, of ${bytes(partition.size_bytes)} in all`),
     facts([
       ["Reclaimable", isGuess(partition) || partition.reclaimable_bytes === null ? "not known yet" : `${reclaimable(partition)} (${reclaimableHow(partition)})`],
-      ["Clean below offset", count(partition.first_dirty_offset)],
+      ["First dirty offset", count(partition.first_dirty_offset)],
       ["Cleanable up to", count(partition.first_uncleanable_offset)],
       ["Due by max.compaction.lag.ms", partition.overdue_at_ms === null ? null : time(partition.overdue_at_ms)],
       ["Next tombstone removal", partition.next_purge_ms === null ? null : time(partition.next_purge_ms)],
@@ -123,7 +123,7 @@ function logCard(partition) {
 }
 
 function lastCard(partition) {
-  const last = partition.last_clean;
+  const last = partition.last_cleaning;
   if (!last) return card("Last cleaning", h("p", { class: "quiet-text" }, "cleanerd has not cleaned it since the daemon started."));
   const shrink = makeShrink();
   shrink.set(last.bytes_before, last.bytes_after);
@@ -137,7 +137,7 @@ function lastCard(partition) {
 }
 
 function whyCard(partition, answer, error, ask) {
-  const again = h("button", { type: "button", class: "small", "data-focus": "again", on: { click: ask } }, "Ask again");
+  const again = h("button", { type: "button", class: "small", "data-focus": "again", on: { click: ask } }, "Refresh");
   const parts = [h("div", { class: "run-head" }, h("h2", {}, "Why?"), again)];
   if (error) parts.push(h("p", { class: "reason" }, [error.where, error.message].filter(Boolean).join(": "), error.hint ? ` (${error.hint})` : ""));
   if (!answer) {

@@ -34,13 +34,13 @@ export function drawSummary(parent, status) {
   const saved = totals.bytes_before - totals.bytes_after;
   const removed = Object.entries(totals.removed_records).sort(([, a], [, b]) => b - a);
   const removedSum = removed.reduce((all, [, number]) => all + number, 0);
-  const cleans = totals.cleans.cleaned ?? 0;
+  const cleanings = totals.cleanings.cleaned ?? 0;
   const wrong = trouble(status);
   const reclaim = sum((each) => each.reclaimable_bytes);
   const shown = {
-    wrong, reclaim, dirty: dirtyNow(status), saved, cleans, removedSum, removed,
+    wrong, reclaim, dirty: dirtyNow(status), saved, cleanings, removedSum, removed,
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
-    others: OTHER_OUTCOMES.map((outcome) => [outcome, totals.cleans[outcome] ?? 0]).filter(([, number]) => number), mode: status.mode,
+    others: OTHER_OUTCOMES.map((outcome) => [outcome, totals.cleanings[outcome] ?? 0]).filter(([, number]) => number), mode: status.mode,
     exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,
     erasures: status.erasures,
   };
@@ -52,7 +52,7 @@ export function drawSummary(parent, status) {
       status.mode === "observe" ? `exact for ${count(shown.exact)} of ${plural(shown.number, "partition")}` : `${bytes(shown.dirty)} dirty in ${plural(shown.number, "partition")}`),
     tile("Reclaimed", h("b", { class: "big" }, bytes(saved)),
       `${shown.before ? `${percent(saved / shown.before)} of ${bytes(shown.before)}` : "nothing cleaned"} since the start`),
-    tile("Cleanings", h("b", { class: "big" }, count(cleans)),
+    tile("Cleanings", h("b", { class: "big" }, count(cleanings)),
       [`${shown.cleaning} running`, `${count(shown.queued)} queued`, shown.staged ? `${shown.staged} staged` : "", ...shown.others.map(([outcome, number]) => `${count(number)} ${outcome}`)].filter(Boolean).join(", ")),
     tile("Records removed", h("b", { class: "big" }, shortCount(removedSum)),
       removed.filter(([, number]) => number).slice(0, 2).map(([reason, number]) => `${shortCount(number)} ${reason}`).join(", ") || "since the start"),

@@ -15,7 +15,7 @@ export function dirtyNow(status) {
 const PICTURES = [
   { id: "reclaimed_bytes", name: "Reclaimed", kind: "bars", format: bytes, sum: true },
   { id: "dirty_bytes", name: "Dirty", kind: "line", format: bytes, sum: false, now: dirtyNow },
-  { id: "cleans", name: "Cleanings", kind: "bars", format: count, sum: true },
+  { id: "cleanings", name: "Cleanings", kind: "bars", format: count, sum: true },
   { id: "held_us", name: "Lock held", kind: "bars", format: (us) => duration(us / 1000), sum: false, most: true },
 ];
 

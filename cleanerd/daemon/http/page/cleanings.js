@@ -86,10 +86,10 @@ export function historyTable({ onOpen, onSort }) {
   });
 }
 
-export function sortCleans(cleans, sort) {
+export function sortCleanings(cleanings, sort) {
   const compare = SORTS[sort.replace(/^-/, "")] ?? SORTS.ended;
   const descending = !(sort.replace(/^-/, "") in SORTS) || sort.startsWith("-");
-  return [...cleans].sort((a, b) => (descending ? compare(b, a) : compare(a, b)) || b.ended_ms - a.ended_ms);
+  return [...cleanings].sort((a, b) => (descending ? compare(b, a) : compare(a, b)) || b.ended_ms - a.ended_ms);
 }
 
 export function historyView(container, moved) {
@@ -113,7 +113,7 @@ export function historyView(container, moved) {
   function draw() {
     if (!status) return;
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const rows = sortCleans(status.history, sort).filter((each) => {
+    const rows = sortCleanings(status.history, sort).filter((each) => {
       const all = `${nameOf(each)} ${each.result.outcome} ${each.trigger} ${each.result.strategy} ${each.result.reason ?? ""}`.toLowerCase();
       return words.every((word) => all.includes(word));
     });
