@@ -44,7 +44,7 @@ def _check(given: Mapping[str, Any]) -> None:
 @click.option("--shards", type=click.IntRange(1, 4096), metavar="N", help="Cut the keys into N shards or more.")
 @spark_command(alone=lambda given: given["shards"] is None, check=_check)
 def clean(common: Common, log_dirs: tuple[Path, ...], *, output: Path | None, shards: int | None, **given: Any) -> int:
-    """Write the new segments of the compacted partitions beside the old ones, for cleanerd apply.
+    """Stage cleanings of the compacted partitions with Spark, for cleanerd apply; or clean archives into a copy.
 
     The executors read and write the log directories, so driver and executors must see them under one path. The staged
     files are those of cleanerd stage, byte for byte.
