@@ -38,8 +38,8 @@ def daemon_key_advice(key: str) -> str:
     """A suggestion for an unknown broker-level key."""
     if key in TOPIC_FIELDS:
         broker_keys = [synonym.name for synonym in TOPIC_RULES[key].synonyms if synonym.name in DAEMON_FIELDS]
-        of_all = f", or for all topics {', '.join(broker_keys)}" if broker_keys else ""
-        return f"a topic key: {TOPICS}.NAME.{key}{of_all}"
+        of_all = f", or {', '.join(broker_keys)} for all topics" if broker_keys else ""
+        return f"set {TOPICS}.NAME.{key}{of_all}"
     return _nearest(key, DAEMON_FIELDS, broker_names())
 
 

@@ -92,7 +92,7 @@ def test_invalid_topic_names(topic: str) -> None:
         ("log.segment.byte", "did you mean log.segment.bytes?"),
         ("log.cleaner.dedupe.bufer.size", "did you mean log.cleaner.dedupe.buffer.size?"),
         ("cleanerd.state.directory", "did you mean cleanerd.state.dir?"),
-        ("min.cleanable.dirty.ratio", "topics.NAME.min.cleanable.dirty.ratio, or for all topics log.cleaner.min.clean"),
+        ("min.cleanable.dirty.ratio", "topics.NAME.min.cleanable.dirty.ratio, or log.cleaner.min.cleanable.ratio"),
         ("quota.of.every.user", "no such key; nearest: "),
     ],
 )
