@@ -119,7 +119,7 @@ def search_host(
     also = [each.name for each in elsewhere.places]
     also += [each.name for each in elsewhere.unsearched if each.name is not None]
     names = select_in([word], log_dirs, also=also)
-    elsewhere = elsewhere.of(names.names.__contains__)
+    elsewhere = elsewhere.of(names.names)
     paths = {path / str(name): name for path in log_dirs for name in names.names.intersection(partition_names(path))}
     around = {path: read_surroundings(path, Findings()) for path in log_dirs}
     for place in elsewhere.places:

@@ -278,7 +278,7 @@ def _erasure(
 
     elsewhere = other_record_places(settings, dirs)
     names = {name for each in dirs for name in partition_names(each)}
-    elsewhere = elsewhere.of(names.__contains__, {str(each.resolve()) for each in dirs})
+    elsewhere = elsewhere.of(names, {str(each.resolve()) for each in dirs})
     kept = [each.path for each in elsewhere.places if not any(each.path.is_relative_to(path) for path in dirs)]
     for path in kept:
         common.output.note(f"{path}: has segments that were kept or copied; it is searched too")

@@ -20,7 +20,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,20 +44,30 @@ _TRASH: Final = "trash"
 _PLAN: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 _PASSING: Final = re.compile(r"(.+)\.[0-9a-f]{32}(-delete|-stray|-future)", re.ASCII | re.DOTALL)
 _MOVED: Final = re.compile(r"(.+)\.[0-9]{8}T[0-9]{6}Z", re.ASCII | re.DOTALL)
+_MOST_CHARACTERS: Final = 255
+"""In a directory's name. A broker cuts the topic's name to this length when it adds ``.ID-delete`` or ``.ID-stray``."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPlace:
     """A directory with segments of a partition.
 
-    ``state``: why they exist, as in :class:`Occurrence`. ``log_dir``: the resolved log directory that they are from, if
-    known.
+    ``name``: the end of a long topic's name is missing where the directory's name has no room for it. ``state``: why
+    they exist, as in :class:`Occurrence`. ``log_dir``: the resolved log directory that they are from, if known.
     """
 
     path: Path
     name: TopicPartition
     state: str
     log_dir: str | None = None
+
+    def may_be_of(self, names: Collection[TopicPartition]) -> bool:
+        """Whether the segments may be of one of the partitions."""
+        if self.name in names:
+            return True
+        return len(self.path.name) == _MOST_CHARACTERS and any(
+            each.partition == self.name.partition and each.topic.startswith(self.name.topic) for each in names
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +89,11 @@ class RecordPlaces:
     places: list[RecordPlace] = field(default_factory=list)
     unsearched: list[UnsearchedPlace] = field(default_factory=list)
 
-    def of(self, is_wanted: Callable[[TopicPartition], bool], log_dirs: Collection[str] = ()) -> RecordPlaces:
-        """The places of the wanted partitions, and of all partitions of the resolved ``log_dirs``."""
+    def of(self, names: Collection[TopicPartition], log_dirs: Collection[str] = ()) -> RecordPlaces:
+        """The places of the partitions ``names``, and of all partitions of the resolved ``log_dirs``."""
         return RecordPlaces(
-            [each for each in self.places if is_wanted(each.name) or each.log_dir in log_dirs],
-            [each for each in self.unsearched if each.name is None or is_wanted(each.name) or each.log_dir in log_dirs],
+            [each for each in self.places if each.may_be_of(names) or each.log_dir in log_dirs],
+            [each for each in self.unsearched if each.name is None or each.name in names or each.log_dir in log_dirs],
         )
 
 

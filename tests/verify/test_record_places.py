@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLAN, OTHER_PLAN = "20260101t000000-0123abcd", "20260102t000000-0123abcd"
-NAME = TopicPartition("orders", 0)
+NAME, OTHER_NAME = TopicPartition("orders", 0), TopicPartition("others", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_kept_segments(tmp_path: Path) -> None:
     assert (only.places, only.unsearched) == ([RecordPlace(remembered, NAME, "kept", "/d")], [])
     assert [each.path for each in record_places(state, [kept], []).places] == [remembered, other]
     assert [each.path for each in record_places(tmp_path / "none", [kept], []).places] == [remembered, other]
-    assert record_places(state, [], []).of(lambda name: name.topic == "others").places == []
+    assert record_places(state, [], []).of({OTHER_NAME}).places == []
 
 
 def test_removed_segments_are_not_listed(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
     found = record_places(tmp_path / "state", [], [])
     (missing,) = found.unsearched
     assert (missing.name, str(file) in missing.what) == (NAME, True)
-    assert found.of(lambda name: name != NAME).unsearched == []
+    assert found.of({OTHER_NAME}).unsearched == []
     (configured,) = record_places(tmp_path / "none", [tmp_path / "nowhere"], []).unsearched
     assert (configured.name, "nowhere" in configured.what) == (None, True)
 
@@ -119,6 +119,18 @@ def test_directories_that_a_broker_renamed(tmp_path: Path, state: str) -> None:
     assert record_places(tmp_path / "none", [], [tmp_path]).places == [
         RecordPlace(tmp_path / f"orders-0.{'0a' * 16}{state}", NAME, state)
     ]
+
+
+@pytest.mark.parametrize("state", ["-delete", "-stray"])
+def test_a_topic_whose_name_the_broker_cut(tmp_path: Path, state: str) -> None:
+    """U-47: a broker cuts long names to 255 characters; the directory may be of each topic that begins like this."""
+    ending = f"-0.{'0a' * 16}{state}"
+    (tmp_path / f"{'t' * (255 - len(ending))}{ending}").mkdir()
+    (tmp_path / f"{'s' * 100}{ending}").mkdir()
+    found = record_places(tmp_path / "none", [], [tmp_path])
+    assert [each.state for each in found.of({TopicPartition("t" * 249, 0)}).places] == [state]
+    assert found.of({TopicPartition("t" * 249, 1), TopicPartition("t" * 200, 0), NAME}).places == []
+    assert found.of({TopicPartition("s" * 101, 0)}).places == [], "this name is complete"
 
 
 def test_moved_partitions(tmp_path: Path) -> None:
