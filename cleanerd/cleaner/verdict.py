@@ -150,18 +150,25 @@ IMPOSSIBLE_MS: Final = 10 * 365 * 86_400_000
 
 def _when_limit_moves(limit: LimitedBy, bounds: CleanableRange, config: TopicConfig, now_ms: int) -> str:
     if limit is LimitedBy.MIN_COMPACTION_LAG and bounds.young_since_ms is not None:
-        at_ms = bounds.young_since_ms + config.min_compaction_lag_ms
-        if at_ms - now_ms > IMPOSSIBLE_MS:
-            return (
-                f"never by that: a record in {bounds.bound.offset:020d}.log has time {bounds.young_since_ms} ms, far "
-                "in the future (a client that writes micro- or nanoseconds?); set min.compaction.lag.ms to 0, or "
-                f"delete the records up to there with {DELETE_RECORDS}"
-            )
-        return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
+        return _when_old_enough(bounds, bounds.young_since_ms, config.min_compaction_lag_ms, now_ms)
     if limit is LimitedBy.ACTIVE_SEGMENT:
         least = f"segment.ms ({_span(config.segment_ms)}) or segment.bytes ({human_bytes(config.segment_bytes)})"
         return f"when the broker rolls the active segment: after {least}"
     return _MOVES.get(limit, "when that limit moves")
+
+
+def _when_old_enough(bounds: CleanableRange, since_ms: int, lag_ms: int, now_ms: int) -> str:
+    """When the segment with the largest timestamp ``since_ms`` has the minimum age ``lag_ms``."""
+    at_ms = since_ms + lag_ms
+    if at_ms - now_ms <= IMPOSSIBLE_MS:
+        return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
+    if since_ms - now_ms < lag_ms:
+        return f"never by that: min.compaction.lag.ms is {_span(lag_ms)}; lower it"
+    return (
+        f"never by that: a record in {bounds.bound.offset:020d}.log has time {since_ms} ms, far in the future (a "
+        "client that writes micro- or nanoseconds?); set min.compaction.lag.ms to 0, or delete the records up to there "
+        f"with {DELETE_RECORDS}"
+    )
 
 
 def _of_ratio(bounds: CleanableRange, config: TopicConfig) -> NotCleanedReason | None:

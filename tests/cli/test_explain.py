@@ -130,6 +130,14 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
         ),
         pytest.param(
             {},
+            topic("min.compaction.lag.ms", 2**63 - 1),
+            "min.compaction.lag.ms",
+            "nothing to clean: dirty from offset 0, cleanable up to 0 (set by min.compaction.lag.ms)",
+            "never by that: min.compaction.lag.ms is 106751991167 days; lower it",
+            id="C-05, OP-11: a lag without end is not a record in the future",
+        ),
+        pytest.param(
+            {},
             {"remote.storage.enable": "true"},
             "remote.storage.enable",
             "remote.storage.enable is set: tiered topics are not cleaned",
