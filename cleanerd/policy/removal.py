@@ -143,13 +143,21 @@ class _Way:
         self._by_ms: int | None = facts.now_ms
 
     def at(self, event: str, at_ms: int, setting: str) -> None:
-        """Add an event at a known time, unless it has passed."""
-        if at_ms > self._from_ms:
+        """Add an event at a known time, unless it has passed; a time beyond 64 bits never comes."""
+        if at_ms > NO_LIMIT_MS:
+            self.unbounded(event, setting)
+        elif at_ms > self._from_ms:
             by_ms = None if self._by_ms is None else max(at_ms, self._by_ms)
             self._add(Step(event, at_ms, by_ms, at_ms - self._from_ms, setting))
 
     def after(self, event: str, wait_ms: int, setting: str, *, at_once_ms: int | None = None) -> None:
-        """Add an event at most ``wait_ms`` after the previous one; it can happen from ``at_once_ms`` on."""
+        """Add an event at most ``wait_ms`` after the previous one; it can happen from ``at_once_ms`` on.
+
+        A wait beyond 64 bits never ends, as a delete horizon then is not written (C-50).
+        """
+        if self._from_ms + wait_ms > NO_LIMIT_MS:
+            self.unbounded(event, setting)
+            return
         from_ms = self._from_ms + (wait_ms if at_once_ms is None else at_once_ms)
         self._add(Step(event, from_ms, None if self._by_ms is None else self._by_ms + wait_ms, wait_ms, setting))
 

@@ -115,6 +115,16 @@ def test_the_minimum_lag_holds_a_cleaning_back() -> None:
     assert bound_of(steps) == NOW - 7 * HOUR + DAY + BY_DAEMON + MINUTE
 
 
+def test_a_setting_without_end_gives_no_bound() -> None:
+    """U-85, C-50: Kafka writes no horizon for it, and no segment gets that old."""
+    kept = steps_of_tombstone(replace(FACTS, delete_retention_ms=NO_LIMIT_MS), 12, None)
+    assert (bound_of(kept), missing_bounds(kept)) == (None, ["delete.retention.ms"])
+    young = steps_of_value(replace(FACTS, min_lag_ms=NO_LIMIT_MS), 3, 12)
+    assert (bound_of(young), missing_bounds(young)) == (None, ["min.compaction.lag.ms"])
+    last = steps_of_tombstone(replace(FACTS, delete_retention_ms=NO_LIMIT_MS - CLEANED - DAY), 12, None)
+    assert missing_bounds(last) == [], "the last horizons that fit"
+
+
 @pytest.mark.parametrize("name", ["the high watermark", "the recovery point", "an open transaction"])
 def test_a_limit_below_the_tombstone_has_no_bound(name: str) -> None:
     steps = steps_of_value(replace(FACTS, limits={name: 12}), 3, 12)
