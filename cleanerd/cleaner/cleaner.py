@@ -35,6 +35,7 @@ from cleanerd.policy.grouping import (
     group,
     split,
 )
+from cleanerd.policy.tombstone import new_horizon_ms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -202,11 +203,14 @@ class Cleaning:
         if not rewritten or any(each.kept < each.records for each in segments):
             return ()
         started = sum(each.horizons_begun for each in rewritten)
-        why = (
-            f"in {counted(started, 'batch')}, tombstones and markers get their delete horizon, for later removal"
-            if started
-            else "small segments are merged, or empty batches and old transaction markers are removed"
-        )
+        if started and new_horizon_ms(self.plan.now_ms, self.plan.delete_retention_ms) < 0:
+            why = (
+                "by delete.retention.ms tombstones never expire, and their batches are rewritten each time, as by Kafka"
+            )
+        elif started:
+            why = f"in {counted(started, 'batch')}, tombstones and markers get their delete horizon, for later removal"
+        else:
+            why = "small segments are merged, or empty batches and old transaction markers are removed"
         return (f"no record is removed this time, but {counted(len(rewritten), 'segment', 'is')} rewritten: {why}",)
 
     def overflowed(self) -> list[SegmentDecision]:
