@@ -1,4 +1,4 @@
-"""States of a log directory in which its broker does not start, or ignores a partition (U-60).
+"""States of a log directory in which its broker does not start, or ignores or deletes a partition (U-60).
 
 Each was tried on a broker.
 """
@@ -9,14 +9,18 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from cleanerd.errors import CorruptionError
+from cleanerd.broker.lock_file import is_held
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.meta import read_partition_metadata
 from cleanerd.format.names import TopicPartition, broker_takes_dir, parse_future_dir, uuid_to_base64
 from cleanerd.fsio.plain_file import read_plain
 from cleanerd.humanize import counted
 from cleanerd.resolution.broker_facts import BrokerFacts, meta_of
 from cleanerd.resolution.log_dirs import log_dirs_in
-from cleanerd.segments.partition import PARTITION_METADATA
+from cleanerd.segments.cleanable_range import log_end_offset
+from cleanerd.segments.log_dir import LOG_START_CHECKPOINT
+from cleanerd.segments.partition import PARTITION_METADATA, read_partition
+from cleanerd.segments.reading import SegmentReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,15 +52,16 @@ class StartObstacle:
 
 
 def start_obstacles(log_dir: LogDir, facts: BrokerFacts | None) -> list[StartObstacle]:
-    """All obstacles in ``log_dir``. Reads names and the small files that name owners.
+    """All obstacles in ``log_dir``. Reads names, the small files that name owners, and the ends of some logs.
 
     ``facts``: None if the broker's configuration cannot be read; then only the names in the directory are judged.
     Unreadable directories and files are skipped: reading the log reports them.
     """
     if facts is None:
-        return list(_directories(log_dir))
+        return [*_directories(log_dir), *_starts_beyond_its_end(log_dir)]
     return [
         *_directories(log_dir),
+        *_starts_beyond_its_end(log_dir),
         *_identities(log_dir, facts),
         *_other_owners(log_dir, facts),
         *_twins(log_dir, facts),
@@ -83,6 +88,30 @@ def _directories(log_dir: LogDir) -> Iterator[StartObstacle]:
         elif (moved := parse_future_dir(name)) is not None and moved in log_dir.partitions:
             what = f"the broker does not start with it beside {moved}: a replica never moves within a directory"
             yield StartObstacle(what, log_dir.path / name, "delete it")
+
+
+def _starts_beyond_its_end(log_dir: LogDir) -> Iterator[StartObstacle]:
+    """Logs of a stopped broker whose segments were lost, or whose checkpoint is from another time or log."""
+    if not log_dir.clean_shutdown and is_held(log_dir.path):
+        return  # the file is up to a minute older than the log
+    for name, start in log_dir.log_start_offsets.items():
+        if name not in log_dir.partitions:
+            continue
+        try:
+            log = read_partition(log_dir, name)
+            if start <= log.active.base:
+                continue
+            with SegmentReader.open(str(log.path), chunk_bytes=256 * 1024) as reader:
+                end = log_end_offset(log, reader, may_be_torn=True)
+        except CleanerdError:
+            continue
+        if start > end:
+            yield StartObstacle(
+                f"ends at offset {end}, below its start {start} in {LOG_START_CHECKPOINT}: the broker deletes all of "
+                "its segments when it starts",
+                log.path,
+                f"if no other replica has its records, write {log.segments[0].base} for it in that file",
+            )
 
 
 def _identities(log_dir: LogDir, facts: BrokerFacts) -> Iterator[StartObstacle]:

@@ -17,7 +17,16 @@ from tests.brokers.node import cleanerd
 from tests.brokers.readers import read_with_librdkafka
 from tests.cli.clean_log_dirs import COMPACT, NOW, dirty, good, make, write_metadata
 from tests.kafka.fixtures import produce
-from tests.support.log_dirs import CLUSTER_ID, make_log_dir, tree, with_directory_id
+from tests.support.log_dirs import (
+    CLUSTER_ID,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    make_log_dir,
+    read_checkpoint,
+    tree,
+    with_directory_id,
+    write_checkpoint,
+)
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -85,6 +94,19 @@ def test_a_move_within_a_directory(root: Path, shell: Shell) -> None:
     assert "wait until" not in str(entry)
     (path / FUTURE).rmdir()
     assert shell.clean(path, "--json").json["partitions"][0]["outcome"] == "cleaned"
+
+
+def test_a_log_that_starts_beyond_its_end(root: Path, shell: Shell) -> None:
+    """U-60: the broker deletes all its segments; beside a running broker the checkpoint is only older than the log."""
+    path = make(root)
+    (end,) = read_checkpoint(path / HIGH_WATERMARKS).values()
+    write_checkpoint(path / LOG_STARTS, {"orders-0": end, "gone-0": 99})
+    assert message(shell("doctor", path, "--json")) == []
+    write_checkpoint(path / LOG_STARTS, {"orders-0": end + 1, "gone-0": 99})
+    ((what, where, fix),) = message(shell("doctor", path, "--json"))
+    assert f"in {LOG_STARTS}: the broker deletes all of its segments" in what
+    assert (where, fix) == ("orders-0", "if no other replica has its records, write 0 for it in that file")
+    assert "deletes all of its segments" in shell("plan", path, "--now-ms", NOW, *COMPACT).err
 
 
 @pytest.mark.parametrize(("content", "what"), [(None, "renames it"), (b"", "does not start")])
