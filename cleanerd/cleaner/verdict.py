@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.config.delegation import MAX_LAG
+from cleanerd.config.topic_config import BROKERS_ORIGINS
 from cleanerd.config.topic_keys import REMOTE_STORAGE, VENDORS_TIER
 from cleanerd.errors import DELETE_RECORDS
 from cleanerd.humanize import human_bytes
@@ -152,9 +154,17 @@ def _when_limit_moves(limit: LimitedBy, bounds: CleanableRange, config: TopicCon
     if limit is LimitedBy.MIN_COMPACTION_LAG and bounds.young_since_ms is not None:
         return _when_old_enough(bounds, bounds.young_since_ms, config.min_compaction_lag_ms, now_ms)
     if limit is LimitedBy.ACTIVE_SEGMENT:
-        least = f"segment.ms ({_span(config.segment_ms)}) or segment.bytes ({human_bytes(config.segment_bytes)})"
+        least = f"{_rolled_after(config)} or segment.bytes ({human_bytes(config.segment_bytes)})"
         return f"when the broker rolls the active segment: after {least}"
     return _MOVES.get(limit, "when that limit moves")
+
+
+def _rolled_after(config: TopicConfig) -> str:
+    """A broker rolls after the shorter of ``segment.ms`` and its ``max.compaction.lag.ms``; cleanerd's is its own."""
+    lag_ms = config.max_compaction_lag_ms
+    if lag_ms < config.segment_ms and config.origins[MAX_LAG].startswith(BROKERS_ORIGINS):
+        return f"{MAX_LAG} ({_span(lag_ms)})"
+    return f"segment.ms ({_span(config.segment_ms)})"
 
 
 def _when_old_enough(bounds: CleanableRange, since_ms: int, lag_ms: int, now_ms: int) -> str:

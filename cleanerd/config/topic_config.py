@@ -57,6 +57,8 @@ RUNNING_ORIGIN: Final = "the running broker"
 BROKER_ORIGIN: Final = "broker configuration"
 CLUSTER_ORIGIN: Final = "cluster-wide default"
 PROPERTIES_ORIGIN: Final = "server.properties"
+BROKERS_ORIGINS: Final = (TOPIC_ORIGIN, RUNNING_ORIGIN, BROKER_ORIGIN, CLUSTER_ORIGIN, PROPERTIES_ORIGIN)
+"""How the origin of a value begins that the broker has, too."""
 INTERNAL_ORIGIN: Final = "internal topic"
 SAVED_ORIGIN: Final = "saved by cleanerd delegate"
 

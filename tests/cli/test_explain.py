@@ -105,6 +105,23 @@ def test_will_be_cleaned(root: Path, shell: Shell) -> None:
             id="C-05, C-16: the active segment",
         ),
         pytest.param(
+            {"cleaner_offset": 6},
+            {"segment.ms": "604800000", "max.compaction.lag.ms": "7200000"},
+            "the active segment",
+            "nothing to clean: dirty from offset 6, cleanable up to 6 (set by the active segment)",
+            "when the broker rolls the active segment: after max.compaction.lag.ms (2 hours) or "
+            "segment.bytes (1.0 GiB)",
+            id="OP-11: the broker's maximum lag rolls it earlier",
+        ),
+        pytest.param(
+            {"cleaner_offset": 6},
+            topic("max.compaction.lag.ms", 7_200_000),
+            "the active segment",
+            "nothing to clean: dirty from offset 6, cleanable up to 6 (set by the active segment)",
+            "when the broker rolls the active segment: after segment.ms (7 days) or segment.bytes (1.0 GiB)",
+            id="OP-11: cleanerd's own maximum lag does not",
+        ),
+        pytest.param(
             {"high_watermark": 1},
             (),
             "the high watermark",
