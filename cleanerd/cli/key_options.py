@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,14 +38,17 @@ def find_terms(
 
     Raises:
         click.UsageError: one does not have the form of ``--hex`` or ``--base64``, or both are given; an empty prefix or
-            part, which every record has.
+            part, which every record has; a file in another encoding, whose keys would be nowhere.
     """
     from cleanerd.verify.audit import Term  # noqa: PLC0415 - NumPy
     from cleanerd.verify.listing import bytes_of  # noqa: PLC0415
 
     if as_hex and as_base64:
         raise click.UsageError("give --hex or --base64, not both")
-    lines = [] if keys_file is None else (bytes_of(keys_file) or b"").splitlines()
+    data = b"" if keys_file is None else bytes_of(keys_file) or b""
+    if data.startswith(_BYTE_ORDER_MARKS):
+        raise click.UsageError(f"{keys_file} begins with a byte order mark: save it as UTF-8 without one, or use --hex")
+    lines = data.splitlines()
     given: list[tuple[TermKind, bytes]] = [
         *(("key", text.encode()) for text in keys),
         *(("key", line) for line in lines),
@@ -55,6 +59,10 @@ def find_terms(
     if any(term.kind != "key" and not term.data for term in terms):
         raise click.UsageError("an empty --key-prefix or --value-contains matches every record: give some bytes")
     return terms
+
+
+_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""Editors write them; no reader sees them, and no record has a key that begins with one."""
 
 
 def _key(text: bytes, *, as_hex: bool, as_base64: bool) -> bytes:

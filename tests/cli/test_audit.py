@@ -164,6 +164,15 @@ def test_forms_of_keys(scene: Scene, shell: Shell) -> None:
     }
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_file_of_keys_in_another_encoding(scene: Scene, shell: Shell, encoding: str) -> None:
+    """OP-16: its first key would be nowhere, and look like proof."""
+    listed = shell.root / "keys"
+    listed.write_text("a\nnowhere\n", encoding)
+    answer = shell("audit", s.NAME, scene.log_dir, "--keys-file", listed, "--expect-absent")
+    assert (answer.code, "byte order mark" in " ".join(answer.err.split())) == (2, True)
+
+
 def test_only_equal_bytes_count(scene: Scene, shell: Shell) -> None:
     """A key with the same prefix, or one inside a value, is another one."""
     scene.put(14, keyed_batch(14, [("secretly", "secret"), ("secre", "secret")]))
