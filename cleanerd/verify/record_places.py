@@ -44,6 +44,7 @@ _TRASH: Final = "trash"
 _PLAN: Final = re.compile(r"[0-9]{8}t[0-9]{6}-[0-9a-f]{8}", re.ASCII)
 _PASSING: Final = re.compile(r"(.+)\.[0-9a-f]{32}(-delete|-stray|-future)", re.ASCII | re.DOTALL)
 _MOVED: Final = re.compile(r"(.+)\.[0-9]{8}T[0-9]{6}Z", re.ASCII | re.DOTALL)
+_LINK: Final = "is a symbolic link, and none is followed (move what it leads to in its place)"
 _MOST_CHARACTERS: Final = 255
 """In a directory's name. A broker cuts the topic's name to this length when it adds ``.ID-delete`` or ``.ID-stray``."""
 
@@ -104,11 +105,11 @@ def record_places(state_dir: Path, keep_dirs: Sequence[Path], log_dirs: Sequence
     for keep_dir in keep_dirs:
         with _named(found, keep_dir, "mount it, or take it out of cleanerd.keep.replaced.dir"):
             for plan in filter(_PLAN.fullmatch, names_in(keep_dir)):
-                found.places += _partitions_in(keep_dir / plan, KEPT)
+                _of_partitions(keep_dir / plan, KEPT, found)
     for log_dir in log_dirs:
         if not isinstance(log_dir, RemotePath):
             with _named(found, log_dir, "make it readable"):
-                found.places += _passing(log_dir)
+                _of_log_dir(log_dir, found)
     _of_moves(state_dir, log_dirs, found)
     for directory in _temporary_directories():
         with _named(found, directory, "make it readable"):
@@ -173,19 +174,34 @@ def _unknown(path: Path, why: str) -> UnsearchedPlace:
     return UnsearchedPlace(None, what)
 
 
-def _partitions_in(directory: Path, state: str) -> Iterator[RecordPlace]:
-    for each in names_in(directory) if _is_directory(directory) else ():
-        name = parse_topic_partition_dir(each)
-        if name is not None and _is_directory(directory / each):
-            yield RecordPlace(directory / each, name, state)
+def _of_partitions(directory: Path, state: str, found: RecordPlaces) -> None:
+    if _is_directory(directory):
+        for each in names_in(directory):
+            name = parse_topic_partition_dir(each)
+            if name is not None:
+                _add(RecordPlace(directory / each, name, state), found)
+    elif directory.is_symlink():
+        found.unsearched.append(UnsearchedPlace(None, f"{directory}: {_LINK}"))
 
 
-def _passing(log_dir: Path) -> Iterator[RecordPlace]:
+def _of_log_dir(log_dir: Path, found: RecordPlaces) -> None:
+    """Add the directories that a broker renamed, and the links that it follows and cleanerd does not (U-33)."""
     for each in names_in(log_dir):
         match = _PASSING.fullmatch(each)
-        name = None if match is None else parse_topic_partition_dir(match[1])
-        if match is not None and name is not None and _is_directory(log_dir / each):
-            yield RecordPlace(log_dir / each, name, match[2])
+        name = parse_topic_partition_dir(each if match is None else match[1])
+        if name is not None and match is not None:
+            _add(RecordPlace(log_dir / each, name, match[2]), found)
+        elif name is not None and (log_dir / each).is_symlink():
+            place = os.path.realpath(log_dir)
+            found.unsearched.append(UnsearchedPlace(name, f"{log_dir / each}: {_LINK}", place))
+
+
+def _add(place: RecordPlace, found: RecordPlaces) -> None:
+    """Add a directory; a link is reported, also one to a disk that is not mounted."""
+    if _is_directory(place.path):
+        found.places.append(place)
+    elif place.path.is_symlink():
+        found.unsearched.append(UnsearchedPlace(place.name, f"{place.path}: {_LINK}", place.log_dir))
 
 
 def _of_moves(state_dir: Path, log_dirs: Sequence[Path], found: RecordPlaces) -> None:
@@ -201,8 +217,8 @@ def _of_moves(state_dir: Path, log_dirs: Sequence[Path], found: RecordPlaces) ->
             for name in names_in(place):
                 match = _MOVED.fullmatch(name)
                 partition = None if match is None else parse_topic_partition_dir(match[1])
-                if partition is not None and _is_directory(place / name):
-                    found.places.append(RecordPlace(place / name, partition, MOVED_ASIDE))
+                if partition is not None:
+                    _add(RecordPlace(place / name, partition, MOVED_ASIDE), found)
 
 
 def _of_scratch(directory: Path, found: RecordPlaces) -> None:
@@ -214,7 +230,7 @@ def _of_scratch(directory: Path, found: RecordPlaces) -> None:
 
     with _named(found, directory, "a killed cleanerd spark archive left it: remove it, or make it readable"):
         for place, _, _ in os.walk(directory, onerror=fail):
-            found.places += _partitions_in(Path(place), COPIED)
+            _of_partitions(Path(place), COPIED, found)
 
 
 def _temporary_directories() -> list[Path]:

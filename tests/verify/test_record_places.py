@@ -121,6 +121,28 @@ def test_directories_that_a_broker_renamed(tmp_path: Path, state: str) -> None:
     ]
 
 
+def test_symbolic_links(tmp_path: Path) -> None:
+    """U-33, U-47: a broker follows them, cleanerd does not: each is named, also one to a disk that is not mounted."""
+    logs, kept = tmp_path / "logs", tmp_path / "kept"
+    moved = keep(tmp_path / "other disk")
+    keep(kept, OTHER_PLAN).rmdir()
+    logs.mkdir()
+    links = [logs / "orders-0", logs / f"orders-0.{'0a' * 16}-delete", kept / OTHER_PLAN / "orders-0"]
+    for link in links:
+        link.symlink_to(moved)
+    (kept / PLAN).symlink_to(moved.parent)
+    (logs / "others-0").symlink_to(tmp_path / "not mounted")
+    (logs / "a file").symlink_to(tmp_path / "other disk")
+    found = record_places(tmp_path / "none", [kept], [logs])
+    assert found.places == []
+    of_topic = [str(each) for each in (kept / PLAN, *links)]
+    assert sorted(each.what.partition(":")[0] for each in found.of({NAME}).unsearched) == sorted(of_topic)
+    assert [each.what.partition(":")[0] for each in found.of({OTHER_NAME}).unsearched] == [
+        str(kept / PLAN),
+        str(logs / "others-0"),
+    ]
+
+
 @pytest.mark.parametrize("state", ["-delete", "-stray"])
 def test_a_topic_whose_name_the_broker_cut(tmp_path: Path, state: str) -> None:
     """U-47: a broker cuts long names to 255 characters; the directory may be of each topic that begins like this."""
