@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cleanerd.errors import CleanerdError
+from cleanerd.errors import CleanerdError, CorruptionError
 from cleanerd.format.index import TXN_ENTRY, read_txn_index, rises
-from cleanerd.format.names import MAX_OFFSET, TXNINDEX_SUFFIX, file_name
+from cleanerd.format.names import INDEX_SUFFIX, MAX_OFFSET, TXNINDEX_SUFFIX, file_name
 from cleanerd.policy.transaction import AbortedTransactions
 from cleanerd.segments.same_file import read_companion
 
@@ -82,4 +82,11 @@ def read_entries(log: PartitionLog, segment: Segment) -> NDArray[np.void]:
     data = read_companion(log.path, segment, TXNINDEX_SUFFIX)
     if data is None:
         raise CleanerdError("is gone", where=str(path))
-    return read_txn_index(data, str(path), in_any_order=True)
+    try:
+        return read_txn_index(data, str(path), in_any_order=True)
+    except CorruptionError as error:
+        error.hint = (
+            f"stop the broker and delete {file_name(segment.base, INDEX_SUFFIX)}: broker and cleanerd then make the "
+            "transaction index of this segment from the log"
+        )
+        raise

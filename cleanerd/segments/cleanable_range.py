@@ -181,7 +181,7 @@ def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: boo
     if log.reported_end_offset is not None:
         return log.reported_end_offset
     end = log.active.base
-    start = _last_indexed_position(log, log.active, may_be_torn=may_be_torn)
+    start = _last_indexed_position(log, log.active)
     read = reader.headers_until_damage if may_be_torn else reader.headers
     for batches in read(log.active, start=start):
         if len(batches):
@@ -189,15 +189,14 @@ def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: boo
     return end
 
 
-def _last_indexed_position(log: PartitionLog, segment: Segment, *, may_be_torn: bool) -> int:
+def _last_indexed_position(log: PartitionLog, segment: Segment) -> int:
+    """Where the last indexed batch begins; 0 for a damaged index: the log's end is known without it."""
     data = _read(log, segment, INDEX_SUFFIX)
     if not data:
         return 0
     try:
-        entries = read_offset_index(data, f"{log.path}/{file_name(segment.base, INDEX_SUFFIX)}")
+        entries = read_offset_index(data, "")
     except CorruptionError:
-        if not may_be_torn:
-            raise
         return 0
     position = int(entries["position"][-1]) if len(entries) else 0
     return position if 0 <= position < segment.size_bytes else 0
@@ -211,7 +210,14 @@ def _largest_timestamp_ms(log: PartitionLog, segment: Segment, reader: SegmentRe
     found_ms = -1
     data = _read(log, segment, TIMEINDEX_SUFFIX)
     if data is not None:
-        entries = read_time_index(data, f"{log.path}/{file_name(segment.base, TIMEINDEX_SUFFIX)}")
+        file = file_name(segment.base, TIMEINDEX_SUFFIX)
+        try:
+            entries = read_time_index(data, f"{log.path}/{file}")
+        except CorruptionError as error:
+            # A broker that stopped cleanly does not check it, and makes it again only without the offset index.
+            index = file_name(segment.base, INDEX_SUFFIX)
+            error.hint = f"stop the broker and delete {file} and {index}: it makes both again when it starts"
+            raise
         found_ms = int(entries["timestamp"][-1]) if len(entries) else -1
     if found_ms <= old_ms:
         found_ms = max(found_ms, _largest_of_batches_ms(segment, reader))

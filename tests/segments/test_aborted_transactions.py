@@ -74,13 +74,14 @@ def test_partial_last_entry(tmp_path: Path) -> None:
 
 
 def test_damaged(tmp_path: Path) -> None:
-    """F-8: another version is refused, with the file name."""
+    """F-8, U-44: another version is refused, with the file name and the way out."""
     read(tmp_path, {50: [(1, 10, 60, 10)]}, 100)
     path = tmp_path / "logs" / "orders-0" / f"{50:020d}.txnindex"
     path.write_bytes(b"\1" + path.read_bytes()[1:])
     with pytest.raises(CorruptionError, match="version") as raised:
         reread(tmp_path, 100)
     assert raised.value.where == str(path)
+    assert f"delete {50:020d}.index" in raised.value.hint
     path.unlink()
     path.mkdir()
     with pytest.raises(CorruptionError, match="not a plain file") as raised:

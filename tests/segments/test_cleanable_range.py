@@ -193,7 +193,7 @@ def test_max_lag_of_empty_segments(tmp_path: Path) -> None:
 
 
 def test_damaged_time_index(tmp_path: Path) -> None:
-    """A damaged time index that is needed is reported; one that is not needed is not read."""
+    """U-51: a damaged time index that is needed is reported, with the way out; one that is not needed is not read."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition(ages(2, 2, 2))})
     broken = tmp_path / "logs" / "orders-0" / f"{10:020d}.timeindex"
     broken.write_bytes(b"\x01" * 13)
@@ -201,6 +201,7 @@ def test_damaged_time_index(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError) as raised:
         bounds(tmp_path, None, min_lag=HOUR)
     assert raised.value.where == str(broken)
+    assert f"delete {broken.name} and {10:020d}.index" in raised.value.hint
 
 
 @pytest.mark.parametrize(
@@ -219,10 +220,15 @@ def test_log_end(tmp_path: Path, segments: dict[int, bytes], expected: int) -> N
     assert end(tmp_path / "without", Partition(segments, indexes=False)) == expected
 
 
-def test_log_end_with_a_wrong_index(tmp_path: Path) -> None:
-    """An entry that points past the end of the file is ignored; the file is read from its start."""
+@pytest.mark.parametrize(
+    "data",
+    [(5).to_bytes(4, "big") + (9999).to_bytes(4, "big"), b"\1" * 7, b"\xff" * 16],
+    ids=["past", "cut", "negative"],
+)
+def test_log_end_with_a_wrong_index(tmp_path: Path, data: bytes) -> None:
+    """A damaged index, or an entry past the end of the file, is ignored: the file is read from its start."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0)})})
-    (tmp_path / "logs" / "orders-0" / f"{0:020d}.index").write_bytes((5).to_bytes(4, "big") + (9999).to_bytes(4, "big"))
+    (tmp_path / "logs" / "orders-0" / f"{0:020d}.index").write_bytes(data)
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(tmp_path / "logs"), name)
