@@ -26,6 +26,9 @@ from cleanerd.segments.torn_tail import decided_below
 from cleanerd.segments.wrong_time import WrongTime, wrong_time_in, wrong_unit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from cleanerd import _kernel
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.producers import ProducerState
     from cleanerd.segments.reading import SegmentReader
@@ -176,17 +179,25 @@ def log_end_offset(log: PartitionLog, reader: SegmentReader, *, may_be_torn: boo
     ``may_be_torn``: no clean shutdown, or a broker is writing. Damage in the active segment then is its end.
 
     Raises:
-        CorruptionError: the active segment is damaged after its last index entry.
+        CorruptionError: the active segment is damaged, and not only before its last index entry.
     """
     if log.reported_end_offset is not None:
         return log.reported_end_offset
-    end = log.active.base
-    start = _last_indexed_position(log, log.active)
     read = reader.headers_until_damage if may_be_torn else reader.headers
-    for batches in read(log.active, start=start):
-        if len(batches):
-            end = max(end, int(batches.last_offset[-1]) + 1)
-    return end
+    start = _last_indexed_position(log, log.active)
+    if start:
+        # Where no batch begins, the index is wrong, and the log decides.
+        with suppress(CorruptionError):
+            found = _end_of(read(log.active, start=start))
+            if found is not None:
+                return max(found, log.active.base)
+    found = _end_of(read(log.active))
+    return log.active.base if found is None else max(found, log.active.base)
+
+
+def _end_of(chunks: Iterable[_kernel.Batches]) -> int | None:
+    """One past the last offset; None: there is no batch."""
+    return max((int(batches.last_offset[-1]) + 1 for batches in chunks if len(batches)), default=None)
 
 
 def _last_indexed_position(log: PartitionLog, segment: Segment) -> int:

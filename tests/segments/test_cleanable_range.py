@@ -220,20 +220,21 @@ def test_log_end(tmp_path: Path, segments: dict[int, bytes], expected: int) -> N
     assert end(tmp_path / "without", Partition(segments, indexes=False)) == expected
 
 
+@pytest.mark.parametrize("may_be_torn", [False, True])
 @pytest.mark.parametrize(
     "data",
-    [(5).to_bytes(4, "big") + (9999).to_bytes(4, "big"), b"\1" * 7, b"\xff" * 16],
-    ids=["past", "cut", "negative"],
+    [(5).to_bytes(4, "big") + (9999).to_bytes(4, "big"), struct.pack(">ii", 1, 30), b"\1" * 7, b"\xff" * 16],
+    ids=["past", "inside a batch", "cut", "negative"],
 )
-def test_log_end_with_a_wrong_index(tmp_path: Path, data: bytes) -> None:
-    """A damaged index, or an entry past the end of the file, is ignored: the file is read from its start."""
+def test_log_end_with_a_wrong_index(tmp_path: Path, data: bytes, *, may_be_torn: bool) -> None:
+    """C-86: a wrong index is ignored, as the log decides: the file is read from its start."""
     make_log_dir(tmp_path / "logs", {"orders-0": Partition({0: batch(0)})})
     (tmp_path / "logs" / "orders-0" / f"{0:020d}.index").write_bytes(data)
     name = parse_topic_partition_dir("orders-0")
     assert name is not None
     log = read_partition(read_log_dir(tmp_path / "logs"), name)
     with SegmentReader.open(str(log.path)) as reader:
-        assert log_end_offset(log, reader) == 10
+        assert log_end_offset(log, reader, may_be_torn=may_be_torn) == 10
 
 
 @pytest.mark.parametrize("tail", [b"\x00" * 100, batch(20)[:30], b"\xff" * 70], ids=["preallocated", "cut", "garbage"])
