@@ -46,7 +46,7 @@ def find_terms(
     if as_hex and as_base64:
         raise click.UsageError("give --hex or --base64, not both")
     data = b"" if keys_file is None else bytes_of(keys_file) or b""
-    if data.startswith(_BYTE_ORDER_MARKS):
+    if data.startswith(_BOMS):
         raise click.UsageError(f"{keys_file} begins with a byte order mark: save it as UTF-8 without one, or use --hex")
     lines = data.splitlines()
     given: list[tuple[TermKind, bytes]] = [
@@ -61,7 +61,7 @@ def find_terms(
     return terms
 
 
-_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """Editors write them; no reader sees them, and no record has a key that begins with one."""
 
 
