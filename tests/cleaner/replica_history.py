@@ -215,9 +215,9 @@ class Replica:
         for name in (HIGH_WATERMARKS, RECOVERY_POINTS):
             write_checkpoint(self.root / name, {NAME: self.end})
 
-    def clean(self, now_ms: int) -> None:
+    def clean(self, now_ms: int, *, first_dirty_offset: int | None = None) -> None:
         """Clean it, if anything is dirty."""
-        options = CleaningOptions(now_ms=now_ms, force=True)
+        options = CleaningOptions(now_ms=now_ms, force=True, first_dirty_offset=first_dirty_offset)
         result = clean(self.root, options, self.history.config, state=self.state)
         assert result.error is None, result.reason
 

@@ -119,10 +119,26 @@ def test_no_state_is_below_the_active_segment(tmp_path: Path) -> None:
     written = history(*[values(4, f"v{n}") for n in range(7)])
     found = replica(written, tmp_path / "log", rolled_after=5, cleaned=True)
     assert [each.end_offset for each in found.digests()] == [24, 28]
-    (found.root / CLEANER_CHECKPOINT).unlink()
-    shutil.rmtree(found.state)
+    forget_cleanings(found)
     assert [each.end_offset for each in found.digests()] == [24, 28]
     assert last(found).digest == written.state(0, 28)[0]
+
+
+def test_no_state_is_below_the_active_segment_where_a_key_is_repeated(tmp_path: Path) -> None:
+    """U-90: after ``--first-dirty`` a key is repeated below records that a later one has superseded already."""
+    twice = [Record(b"other", value, NOW_MS) for value in (b"1", b"2")]
+    written = history(twice, twice, *[values(4, f"v{n}") for n in range(6)])
+    found = replica(written, tmp_path / "log", rolled_after=6)
+    found.clean(NOW_MS, first_dirty_offset=4)
+    forget_cleanings(found)
+    assert [each.end_offset for each in found.digests()] == [24, 28]
+    assert last(found).digest == written.state(0, 28)[0]
+
+
+def forget_cleanings(found: Replica) -> None:
+    """Lose both checkpoints of a cleaned log."""
+    (found.root / CLEANER_CHECKPOINT).unlink(missing_ok=True)
+    shutil.rmtree(found.state)
 
 
 def test_an_open_transaction_ends_the_states(tmp_path: Path) -> None:

@@ -435,7 +435,7 @@ CLEANING = (
         "cleanerd/segments/aborted_transactions.py",
         "if outside or not rises(ends).all():",
         "if not rises(ends).all():",
-        ("tests/cleaner/test_marker_check.py::test_disordered_index",),
+        ("tests/cleaner/test_marker_check.py::test_state",),
     ),
     Mutant(
         "batches-that-grow-are-not-named",

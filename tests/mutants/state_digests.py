@@ -18,7 +18,7 @@ STATE_DIGESTS = (
         READING,
         "low = max(log.active.base, found.proven_offset,",
         "low = max(found.proven_offset,",
-        (f"{TESTS}::test_no_state_is_below_the_active_segment",),
+        (f"{TESTS}::test_no_state_is_below_the_active_segment_where_a_key_is_repeated",),
     ),
     Mutant(
         "states-that-a-copied-cleaning-has-reached",
