@@ -19,6 +19,7 @@ from tests.cleaner.driver import config, scratch
 from tests.cleaner.strategy_script import HEADER, MARKER, SHAPES, T0, Change, Clean, MoveStart, Script, Shape, Write
 from tests.cleaner.strategy_world import DELETE_RETENTION_MS, FOR_EVER_MS, World, seen
 from tests.spark.tables import Tables
+from tests.support.length import at_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from cleanerd.spark.logs import Log
 
 HISTORIES = 8
-LONG_HISTORIES = 1500
+LONG_HISTORIES = at_length(300)
 SKEW_MS = 60_000
 REFUSED = {
     "tombstones are removed after": "old",
