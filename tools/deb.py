@@ -87,8 +87,9 @@ def stage(wheel: Path, tree: Path, python: str = "/usr/bin/python3") -> None:
         env={**os.environ, "PYTHONPATH": str(site)},
         check=True,
     )
-    # Bytecode that Python believes without a look at the source's time: dpkg sets that.
-    options = ["-q", "-s", str(tree), "-p", "/", "--invalidation-mode", "unchecked-hash"]
+    # Bytecode that Python uses without comparing the source's time, which dpkg sets; also in place of what the calls
+    # above have left.
+    options = ["-q", "-f", "-s", str(tree), "-p", "/", "--invalidation-mode", "unchecked-hash"]
     subprocess.run([sys.executable, "-m", "compileall", *options, str(site)], check=True)
 
 
