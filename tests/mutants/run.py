@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS: Final = 900
 TEST_TIMEOUT_SECONDS: Final = 90
+PATIENCE_SECONDS: Final = 30
 """A test that waits for an event that its mutant prevents fails at this limit."""
 PYTEST: Final = ("-m", "pytest", "-q", "--tb=no", "--hypothesis-profile", "unshrunk")
 PYTEST_FAILED = 1
@@ -160,7 +161,11 @@ def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
 def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str]:
     """The failed tests and the output of one pytest process in a copy."""
     # The copy's bytecode names the hash of its source. Python would trust the time of a file that it compiles now.
-    environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATIENCE_SECONDS": str(PATIENCE_SECONDS),
+    }
     code, output = run([sys.executable, *PYTEST, *arguments], copy, environment)
     if code not in {0, PYTEST_FAILED}:
         raise JudgeError(output)
