@@ -144,7 +144,8 @@ class Load:
         try:
             job()
         except Exception as error:  # noqa: BLE001 - it must be seen in the test, not in a thread
-            self.ledger.complain(f"{type(error).__name__}: {error}")
+            # An error that the client reports while it calls back is the cause of a SystemError.
+            self.ledger.complain(f"{type(error).__name__}: {error} ({error.__cause__!r})")
 
     def on_error(self, error: KafkaError) -> None:
         if self.brokers_come_and_go and error.code() in {*_CONNECTIONS, KafkaError.INVALID_TXN_STATE}:

@@ -59,7 +59,7 @@ def gap(log: Growing, logs: list[Log]) -> list[Log]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (other_rules, "chosen by offset, now timestamp holds"),
+        (other_rules, "chosen by offset, now it is timestamp"),
         (other_topic, "is another topic than the one in the table: id"),
         (cut, "orders-0 ends at offset 3, the table has it up to 5"),
         (gap, "orders-0 begins at offset 6, the table ends at 5"),

@@ -188,7 +188,7 @@ def test_imports(registry: RegistryServer, tmp_path: Path) -> None:
     assert values == [expected]
     for name in ("../line.proto", "/tmp/line.proto", "a//b.proto", "./line.proto"):  # noqa: S108 - nothing is there
         registry.register("orders-value", text + f"// {name}", "PROTOBUF", [{**of[0], "name": name}])
-        with pytest.raises(ConfigError, match="which is in no file"):
+        with pytest.raises(ConfigError, match="which is not a file name"):
             decoded(registry, [])
     assert not Path("/tmp/line.proto").exists()  # noqa: S108
 
