@@ -58,6 +58,15 @@ def test_budgets(text: str, partitions: int | None, day_bytes: int | None) -> No
     assert parse_canary(str(found)) == found
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_finding_holds_every_partition(number: int) -> None:
+    """D-20: also where the budget has room for more cleanings."""
+    hold = CanaryHold("/data", "orders-0", "a key twice", NOW)
+    state = replace(NOTHING_CLEANED, hold=hold)
+    key = ("/data", TopicPartition("orders", number))
+    assert state.refusal(CanaryBudget("5 partitions", 5), key, 100) == str(hold)
+
+
 def test_without_a_budget() -> None:
     assert parse_canary("off") is None
     assert load_settings([], [], {}).daemon.cleanerd_canary is None

@@ -77,7 +77,7 @@ CANARY = (
         "cleanerd/daemon/registry/canary.py",
         "if self.hold is not None:\n            return",
         "if self.hold is not None and self.hold.partition == str(key[1]):\n            return",
-        (f"{TEST}::test_a_wrong_cleaning_holds_everything",),
+        (f"{TEST}::test_a_finding_holds_every_partition",),
     ),
     Mutant(
         "a-request-passes-a-hold",
