@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.differential.seeds import drawn
+from tests.support.length import at_length
 from tests.torn.play import play
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 FIXED = range(1, 151)
-LONG = range(100_001, 109_501)
-DRAWN = 500
+LONG = range(100_001, 100_001 + at_length(1900))
+DRAWN = at_length(500)
 
 
 def _met_with(seen: Counter[str], cases: int) -> None:
@@ -48,5 +49,5 @@ def test_power_cuts_as_kafka_39(judge_39: Judge, work: Path) -> None:
 
 @pytest.mark.timeout(3600)
 def test_many_power_cuts(judge_43: Judge, work: Path) -> None:
-    """10,000 of them, 500 of which with new seeds."""
+    """2,400 of them, 500 with new seeds; LENGTH multiplies both."""
     _met_with(play(judge_43, work, [*LONG, *drawn(DRAWN)]), len(LONG) + DRAWN)
