@@ -65,9 +65,7 @@ SCANS = (
         "cleanerd/resolution/zk_config_cache.py",
         "known.topics[name].queried_ms if name in known.topics else None for name in names",
         "known.queried_ms for name in names",
-        (
-            "tests/resolution/test_secured_zookeeper_mode.py::test_each_log_directory_of_a_broker_queries_its_own_topics",
-        ),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_a_partition_that_came_from_another_log_directory",),
     ),
     Mutant(
         "the-last-request-forgets-earlier-answers",
@@ -83,7 +81,7 @@ SCANS = (
         "cleanerd/resolution/zk_config_cache.py",
         "alive_ms - max(own, default=known.queried_ms)",
         "alive_ms - known.queried_ms",
-        ("tests/resolution/test_secured_zookeeper_mode.py::test_the_age_of_an_answer_counts_by_topic",),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_a_partition_that_came_from_another_log_directory",),
     ),
     Mutant(
         "a-log-that-got-shorter-a-moment-ago",

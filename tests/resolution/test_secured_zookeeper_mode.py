@@ -157,6 +157,26 @@ def test_the_age_of_an_answer_counts_by_topic(tmp_path: Path, log_dir: LogDir) -
     assert set(found.topics) == {"orders"}
 
 
+def test_a_partition_that_came_from_another_log_directory(tmp_path: Path, log_dir: LogDir) -> None:
+    """U-40: the broker is queried at once for its topic; an answer for a topic that left and returned is old."""
+    other = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
+    reported = settings(tmp_path, LOGIN)
+    assert set(cached_topics(reported, log_dir, running=True).topics) == {"orders"}
+    shutil.move(other / "users-0", log_dir.path)
+    both = read_log_dir(log_dir.path)
+    assert set(cached_topics(reported, both, running=True).topics) == {"orders", "users"}
+
+    now_ns = time.time_ns() + 2 * UNQUERIED_MS * 1_000_000
+    shutil.move(log_dir.path / "orders-0", other)
+    users = read_log_dir(log_dir.path)
+    assert "users" in cached_topics(reported, users, running=True, clock_ms=lambda: now_ns // 1_000_000).topics
+    shutil.move(log_dir.path / "users-0", other)
+    shutil.move(other / "orders-0", log_dir.path)
+    os.utime(log_dir.path / HIGH_WATERMARKS, ns=(now_ns, now_ns))
+    old = cached_topics(reported, read_log_dir(log_dir.path), running=False)
+    assert (old.topics, "ran on for 2 h" in old.warnings[0]) == ({}, True)
+
+
 def test_log_directories_that_query_at_the_same_time(tmp_path: Path, log_dir: LogDir) -> None:
     """U-40: every scan thread queries for its own; the last one to store keeps the answers of the other."""
     path = make_log_dir(tmp_path / "d2", {"users-0": two_groups()})
