@@ -73,7 +73,7 @@ SCANS = (
         "cleanerd/state/zk_topics.py",
         "topics=kept | dict(topics_now.topics)",
         "topics=topics_now.topics",
-        ("tests/resolution/test_secured_zookeeper_mode.py::test_log_directories_that_query_at_the_same_time",),
+        ("tests/resolution/test_secured_zookeeper_mode.py::test_a_partition_that_came_from_another_log_directory",),
     ),
     Mutant(
         "an-answer-is-as-young-as-the-last-one",

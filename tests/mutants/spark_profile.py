@@ -124,7 +124,7 @@ SPARK_PROFILE = (
         COUNTS,
         "    for column in (topics, high, low):",
         "    for column in (high, low):",
-        (f"{TESTS}::test_keys_in_several_partitions",),
+        (f"{TESTS}::test_the_same_key_of_another_topic_is_elsewhere_in_no_partition",),
     ),
     Mutant(
         "deleted-keys-are-in-several-partitions",

@@ -23,6 +23,7 @@ from cleanerd.spark.key_counts import (
     added,
     at_shares,
     folded,
+    in_several,
     shard_of,
     summary,
 )
@@ -228,6 +229,13 @@ def test_memory_of_a_task_and_a_shard() -> None:
     assert many < few + 10, (few, many)
     assert many < 180, many
     assert shard < 260, shard
+
+
+def test_the_same_key_of_another_topic_is_elsewhere_in_no_partition() -> None:
+    """OP-19: also where it comes next in the order of topics and hashes."""
+    topics, hashes = np.array([0, 0, 1, 1], np.int32), np.array([3, 5, 5, 7], np.int64)
+    assert not in_several(topics, hashes, hashes).any()
+    assert in_several(np.zeros(4, np.int32), hashes, hashes).tolist() == [False, True, True, False]
 
 
 def test_keys_in_several_partitions(spark: SparkSession, tmp_path: Path) -> None:
