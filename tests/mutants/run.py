@@ -35,6 +35,7 @@ PATIENCE_SECONDS: Final = 30
 """A test that waits for an event that its mutant prevents fails at this limit."""
 PYTEST: Final = ("-m", "pytest", "-q", "--tb=no", "--hypothesis-profile", "unshrunk")
 PYTEST_FAILED = 1
+PYTEST_NONE = 5
 CARGO_CACHE = ROOT / ".cache" / "mutants"
 PYTEST_RED = re.compile(r"^(?:FAILED|ERROR) (\S+?::\w+)", re.MULTILINE)
 CARGO_RED = re.compile(r"^test (\S+) \.\.\. FAILED", re.MULTILINE)
@@ -147,19 +148,29 @@ def verdict_on(mutant: Mutant, copy: Path, judge: Judge) -> str:
 
 def pytest_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
     """Raises JudgeError for anything but passed and failed tests."""
-    return run_pytest(copy, ["--timeout", str(TEST_TIMEOUT_SECONDS), *tests])
+    found = run_pytest(copy, ["--timeout", str(TEST_TIMEOUT_SECONDS), *tests])
+    if found is None:
+        raise JudgeError(f"no such test: {', '.join(tests)}")
+    return found
 
 
 def agent_run(copy: Path, tests: Sequence[str]) -> tuple[set[str], str]:
-    """Raises JudgeError if the agent does not compile, and like pytest_run."""
+    """Raises JudgeError if the agent does not compile, and like pytest_run.
+
+    The short cases judge; where a test has none, all of its cases.
+    """
     code, output = run(["bash", "agent/build.sh"], copy, dict(os.environ))
     if code != 0:
         raise JudgeError(output)
-    return run_pytest(copy, ["-m", "not long", *tests])
+    return run_pytest(copy, ["-m", "not long", *tests]) or run_pytest(copy, tests) or (set(), "")
 
 
-def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str]:
-    """The failed tests and the output of one pytest process in a copy."""
+def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str] | None:
+    """The failed tests and the output of one pytest process in a copy; None: no test was selected.
+
+    Raises:
+        JudgeError: anything else happened.
+    """
     # The copy's bytecode names the hash of its source. Python would trust the time of a file that it compiles now.
     environment = os.environ | {
         "PYTHONPATH": str(copy),
@@ -167,6 +178,8 @@ def run_pytest(copy: Path, arguments: Sequence[str]) -> tuple[set[str], str]:
         "PATIENCE_SECONDS": str(PATIENCE_SECONDS),
     }
     code, output = run([sys.executable, *PYTEST, *arguments], copy, environment)
+    if code == PYTEST_NONE:
+        return None
     if code not in {0, PYTEST_FAILED}:
         raise JudgeError(output)
     return set(PYTEST_RED.findall(output)), output
