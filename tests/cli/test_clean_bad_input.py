@@ -130,7 +130,6 @@ SNAPSHOT = f"__cluster_metadata-0/{5:020d}-{1:010d}.checkpoint"
         pytest.param("orders-0/leader-epoch-checkpoint", replaced(b"\xff"), 5, NEVER, id="epochs, bytes"),
         pytest.param(f"orders-0/{ACTIVE}.log", lambda old: old[:-1], 5, NEVER, id="active segment, cut"),
         pytest.param(f"orders-0/{ACTIVE}.log", replaced(b"\xff" * 99), 5, NEVER, id="active segment, garbage"),
-        pytest.param(f"orders-0/{ACTIVE}.index", replaced(b"\x01" * 9), 5, NEVER, id="active index, size"),
         pytest.param(
             f"orders-0/{ZERO}.timeindex",
             replaced(b"\xff" * 12),
@@ -180,6 +179,7 @@ def test_bad_file(
         pytest.param(f"orders-0/{ZERO}.timeindex", replaced(b"\xff" * 13), id="time index"),
         pytest.param(f"orders-0/{6:020d}.snapshot", replaced(b"\x00"), id="producer snapshot"),
         pytest.param(f"orders-0/{ACTIVE}.timeindex", replaced(b"\x01"), id="active time index"),
+        pytest.param(f"orders-0/{ACTIVE}.index", replaced(b"\x01" * 9), id="active index, size"),
     ],
 )
 def test_a_damaged_file_that_is_written_again(

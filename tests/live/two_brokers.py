@@ -13,6 +13,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
+from kafka.errors import NoError
 
 from cleanerd_lab.demo.broker import Broker, beside
 from tests.brokers.node import wait_until
@@ -138,16 +139,24 @@ def daemon_beside(node: Broker, base: Path, agent_socket: Path, **more: str) -> 
 
 
 def move(broker: Broker, node_id: int, topic: str, partition: int) -> None:
-    """Move to the broker's other log directory, and wait until the partition is only there."""
+    """Move to the broker's other log directory, and wait until the partition is only there.
+
+    A broker that has just started may refuse at first; the client returns that and does not raise.
+    """
     name = f"{topic}-{partition}"
     (target,) = (log_dir for log_dir in broker.log_dirs if not (log_dir / name).is_dir())
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+
+    def accepted() -> bool:
+        errors = admin.alter_replica_log_dirs({(topic, partition, node_id): str(target)}).values()
+        return all(error is NoError for error in errors)
+
     try:
-        admin.alter_replica_log_dirs({(topic, partition, node_id): str(target)})
+        wait_until(f"broker {node_id} accepts the move of {name}", accepted)
     finally:
         admin.close()
     wait_until(
-        "the partition is in the other directory",
+        f"{name} of broker {node_id} is in {target}",
         lambda: [d for d in broker.log_dirs if list(d.glob(f"{name}*"))] == [target],
     )
 
