@@ -102,7 +102,7 @@ test: test-setup ## before every commit: every part of the product, with real br
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench"
 
 test-unit: $(VENV)/.kernel $(VENV)/.dev ## while you write: no JVM, no broker, no Spark; a minute
-	PATH="$(CURDIR)/tests/support/no_java:$$PATH" $(BIN)/python -m pytest -q -n 2 --dist loadfile -m "$(NEEDS_NOTHING)" $(addprefix tests/,$(filter-out %.py,$(UNIT)))
+	PATH="$(CURDIR)/tests/support/no_java:$$PATH" $(BIN)/python -m pytest -q -n 4 --dist loadfile -m "$(NEEDS_NOTHING)" $(addprefix tests/,$(filter-out %.py,$(UNIT)))
 
 test-one: test-setup ## one package's tests with what they need, e.g. P=cleaner
 	$(BIN)/python -m pytest $(BESIDE) -m "not long and not bench" tests/$(or $(P),$(error name a package: make test-one P=cleaner))

@@ -155,6 +155,7 @@ def test_the_proof_of_a_cleaning(before: int, first_dirty: int, end: int, after:
     assert unproven_after(before, first_dirty, end) == after
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), mode=st.sampled_from(["null", "header"]))
 def test_no_deleted_key_comes_back_with_any_checkpoint(seed: int, mode: str) -> None:

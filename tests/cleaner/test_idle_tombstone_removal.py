@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -36,6 +37,7 @@ def removed_in_time(path: Path, topic: TopicConfig, using: Resources, due_ms: in
     raise AssertionError("it is never done")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     shape=st.sampled_from([Shape("offset"), Shape("offset", mode="header"), Shape("timestamp"), Shape("header")]),

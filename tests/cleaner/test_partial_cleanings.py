@@ -70,6 +70,7 @@ def rounds(root: Path, strategy: str, passes_bytes: int | None) -> list[Cleaning
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["offset", "timestamp"])
 @given(seed=st.integers(0, 2**32), passes=st.integers(1, 4))
 @settings(max_examples=15)

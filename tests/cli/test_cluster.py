@@ -353,6 +353,7 @@ def test_the_others_are_shown() -> None:
     assert DaemonAnswer.of("good", read["good"]).status is not None
 
 
+@pytest.mark.slow
 def test_the_daemons_of_the_settings(shell: Shell) -> None:
     """OP-25: without HOST and --targets those of cleanerd.cluster.peers; without these an error lists the options."""
     with serving(daemon(partition("orders", 0))) as served:

@@ -88,6 +88,7 @@ def test_commands_that_query_the_daemon_import_neither_numpy_nor_asyncio(tmp_pat
     assert python("-c", code).stdout.rstrip().endswith("4 []")
 
 
+@pytest.mark.slow
 def test_a_cleaning_does_not_load_numpys_masked_arrays(tmp_path: Path) -> None:
     """``numpy.ma``, which ``np.unique`` and ``np.union1d`` load at their first call, costs more than a small log."""
     code = (

@@ -95,6 +95,7 @@ def test_every_command_is_in_the_table() -> None:
     assert set(COMMANDS) == {words[0] for words in COMMAND_LINES} | set(ELSEWHERE)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
 def test_every_line_fits(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """OP-20: tables drop columns or continue below, notes and reasons wrap."""

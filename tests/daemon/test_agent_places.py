@@ -93,6 +93,7 @@ def all_in_use(agent: FakeAgent) -> Iterator[Callable[[], None]]:
             other.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", [8, 64])
 def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
     """A-37: all is cleaned, nothing is staged, and the agent never counts as missing.
@@ -217,6 +218,7 @@ def test_a_socket_file_without_a_listener(root: Path) -> None:
     assert find_socket(None, [gone, root]) == gone / SOCKET, "connecting to it reports why that fails"
 
 
+@pytest.mark.slow
 def test_a_partition_that_waits_gives_the_worker_back(root: Path) -> None:
     """D-10: old files of three partitions are deleted seconds later; the only worker cleans the fourth first."""
     with broker(root, 4) as agent:

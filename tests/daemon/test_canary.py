@@ -247,6 +247,7 @@ def test_it_cleans_verifies_and_continues(root: Path) -> None:
     assert max(most) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compared", [False, True])
 def test_a_wrong_cleaning_holds_everything(root: Path, compared: bool) -> None:
     """D-19, D-20: the partition and the finding are named, no other partition is cleaned, also after a restart."""

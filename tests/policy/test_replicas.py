@@ -167,6 +167,7 @@ def test_histories() -> None:
     assert sum(expired for expired, _, _ in found.values()) > at_length(2000)
 
 
+@pytest.mark.slow
 def test_histories_with_added_replicas() -> None:
     """U-79: the same where replicas are added while others are less clean."""
     found = {seed: play(seed, adds_often=True, asks_peers=True) for seed in range(at_length(2000))}
