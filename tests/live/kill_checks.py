@@ -6,7 +6,6 @@ import json
 import time
 from dataclasses import dataclass, field
 from itertools import pairwise
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.cleaner.manifest import STAGING
@@ -141,14 +140,11 @@ class Readers:
 
     def _problems_of(self, isolation: str, place: Place, found: dict[int, tuple[bytes, bytes | None]]) -> list[str]:
         wrong = []
+        # A plain producer may write a batch a second time: the offset in its acknowledgement is the valid one.
+        counted = self.load.ledger.places(place) if place.topic == PLAIN.topic else found
         numbers = {at: number for at, (_, value) in found.items() if (number := number_of(value)) is not None}
-        ordered = list(numbers.items())
-        if place.topic == PLAIN.topic:
-            # A plain producer may write a batch a second time: the offset in its acknowledgement is the valid one. Its
-            # retries do not keep the order either, whatever max.in.flight.requests.per.connection is.
-            acknowledged = self.load.ledger.places(place)
-            ordered = sorted(((at, number) for at, number in ordered if at in acknowledged), key=itemgetter(1))
-        disorder = [(former, later) for former, later in pairwise(ordered) if later[1] <= former[1]]
+        acknowledged = [(at, number) for at, number in numbers.items() if at in counted]
+        disorder = [(former, later) for former, later in pairwise(acknowledged) if later[1] <= former[1]]
         if disorder:
             wrong.append(f"twice, or out of order: offset and number {disorder[:3]}")
         if isolation == "read_committed" and self.writers.doomed.intersection(numbers.values()):

@@ -26,6 +26,8 @@ KEYS: Final = 60
 TOMBSTONES: Final = 0.05
 RECORDS: Final = 300
 """Per partition between two kills, at least."""
+PLAIN_BATCH: Final = 10
+"""A retry keeps the order of a plain producer only if no other batch is ready, whatever ``max.in.flight`` is."""
 A_TRANSACTION: Final = 60
 LEFT_OPEN: Final = 20
 FATES: Final = ("committed", "aborted", "fenced")
@@ -71,8 +73,10 @@ class Writers:
                 self._load.on_error(error)
 
         servers = {"bootstrap.servers": self._load.broker.bootstrap, "error_cb": on_error}
-        own = {"reconnect.backoff.max.ms": 500}  # retry soon after the broker starts
-        return Producer({**servers, **own, **writing.properties()}, logger=_SILENT)
+        own: dict[str, Any] = {"reconnect.backoff.max.ms": 500}  # retry soon after the broker starts
+        if writing is PLAIN:
+            own["linger.ms"] = 1000  # `write` sends a batch by a flush
+        return Producer({**servers, **writing.properties(), **own}, logger=_SILENT)
 
     def _transactional_producer(self) -> Producer:
         """A new transactional producer; it ends and fences the previous one's open transaction."""
@@ -91,6 +95,8 @@ class Writers:
         for producer, writing in ((self._plain, PLAIN), (self._idempotent, IDEMPOTENT)):
             for each in range(records * partitions):
                 self._send(producer, Place(writing.topic, each % partitions))
+                if writing is PLAIN and each % (PLAIN_BATCH * partitions) == PLAIN_BATCH * partitions - 1:
+                    producer.flush(PATIENCE_SECONDS)
         for _ in range(records * partitions // A_TRANSACTION):
             self._begin(A_TRANSACTION)
             self._end("aborted" if self.dice.random() < ABORTED_SHARE else "committed")
