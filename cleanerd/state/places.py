@@ -11,6 +11,7 @@ declares that it replaces the original (``cleanerd adopt-state``).
 from __future__ import annotations
 
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,6 +100,7 @@ class DirectoryPlaces:
         self._names: dict[DirectoryPlace, str] = {}
         self._elsewhere: dict[DirectoryPlace, tuple[int, tuple[list[str], dict[str, KnownPlace]]]] = {}
         self._described: dict[DirectoryPlace, tuple[int, int]] = {}
+        self._registering = threading.Lock()
 
     def name_of(self, place: DirectoryPlace) -> str:
         """The name of the directory for the state of ``place``, even if it does not exist."""
@@ -151,14 +153,14 @@ class DirectoryPlaces:
         file = self._file_of(name)
         if file is not None and self._described.get(place) == file:
             return
-        known = self._read(name)
-        if known is not None and known.place == place:
-            if file is not None:
+        with self._registering:  # the first cleanings of a directory call it at once
+            known = self._read(name)
+            if known is None or known.place != place:
+                since_ns = _now_ns() if known is None else known.since_ns
+                described = _PlaceFile(place.directory_id, place.path, place.inode, place.file_system, since_ns)
+                write_state_file(self._path / name / _FILE, _DOCUMENT.to_bytes(described), owner, self._root)
+            elif file is not None:
                 self._described[place] = file
-            return
-        since_ns = _now_ns() if known is None else known.since_ns
-        described = _PlaceFile(place.directory_id, place.path, place.inode, place.file_system, since_ns)
-        write_state_file(self._path / name / _FILE, _DOCUMENT.to_bytes(described), owner, self._root)
 
     def _file_of(self, name: str) -> tuple[int, int] | None:
         """Inode and change time of the description in the directory ``name``; None if that cannot be read."""

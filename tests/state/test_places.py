@@ -7,12 +7,13 @@ import os
 import shutil
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.format.names import parse_topic_partition_dir
+from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
 from cleanerd.segments.log_dir import LogDir, read_log_dir
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, PartitionState, StateStore
@@ -235,6 +236,17 @@ def test_a_clock_that_was_set_back(tmp_path: Path, store: StateStore) -> None:
     document = json.loads(described.read_text())
     described.write_text(json.dumps({**document, "since_ns": document["since_ns"] + 10**15}))
     assert rules_of(StateStore(store.root), *read(copy(original[0].path, tmp_path / "copy")), None) == VERSIONS
+
+
+def test_the_first_cleanings_of_a_directory_end_at_once(tmp_path: Path) -> None:
+    """Each of them describes the place: none fails because another one does it too."""
+    log_dir, log = read(log_dir_at(tmp_path / "logs"))
+    logs = [replace(log, name=TopicPartition("orders", number)) for number in range(8)]
+    with ThreadPoolExecutor(len(logs)) as threads:
+        for round_ in range(30):
+            store = StateStore(tmp_path / f"state{round_}")
+            list(threads.map(lambda each, to=store: to.save(log_dir, each, cleaned(each, VERSIONS)), logs))
+            assert store.warnings == []
 
 
 def wait_a_tick(tmp_path: Path) -> None:
