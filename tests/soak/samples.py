@@ -110,7 +110,9 @@ def of_view(view: Mapping[str, Any], topics: Collection[str]) -> dict[str, float
     totals = view["totals"]
     return {
         "backlog KiB": sum(each["dirty_bytes"] for each in ours) / 1024,
-        "largest dirty ratio": max((each["dirty_ratio"] for each in ours), default=0.0),
+        # A log is completely dirty until its first cleaning, however late that is on a busy host.
+        "largest dirty ratio": max((each["dirty_ratio"] for each in ours if each["last_cleaning"]), default=0.0),
+        "partitions never cleaned": sum(not each["last_cleaning"] for each in ours),
         "largest backlog of a partition KiB": max((each["dirty_bytes"] for each in ours), default=0) / 1024,
         "overdue partitions": sum(at_ms + GRACE_MS < view["made_ms"] for at_ms in due),
         "quarantined but for the planted": len(bad),
