@@ -15,10 +15,12 @@ from cleanerd.errors import LogGrowsError
 from cleanerd.format.names import TopicPartition
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
+from cleanerd.swap.round import stage_partition
 from tests.cleaner.driver import NAME, Silent, clean, clean_all, config, resources, scratch
 from tests.cleaner.well_packed import NOW, well_packed_log
 from tests.support.log_dirs import Partition, make_log_dir, read_segments, tree
 from tests.support.logs import Record, encode_batch, keyed_batch
+from tests.swap.live_round import clean_beside, running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,3 +151,24 @@ def test_one_batch_that_grows_too_large_is_refused(root: Path) -> None:
     assert "is one batch" in result.reason
     assert "kafka-delete-records.sh" in str(result.error)
     assert tree(root) == before
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_running_broker_cannot_split_it(root: Path, live: bool) -> None:
+    """U-55: the log is as before, and the message says that the broker has to be stopped for it."""
+    logs = well_packed_log(9)
+    with_resources = resources(most_segment_bytes=len(logs[0]) + 5)
+    options = CleaningOptions(now_ms=NOW, from_start=True, force=True)
+    with running(root, Partition(logs)) as agent:
+        before = tree(root / NAME)
+        if live:
+            result = clean_beside(agent, options, config(), with_resources=with_resources)
+        else:
+            (root / ".kafka_cleanshutdown").touch()
+            store = StateStore(root.parent / "state")
+            name = TopicPartition("orders", 0)
+            result = stage_partition(read_log_dir(root), store, with_resources, name, config(), options, Silent())
+        assert tree(root / NAME) == before
+    assert result.outcome == "quarantined"
+    assert "has to be split first" in result.reason
+    assert "stop the broker and run cleanerd clean" in str(result.error)
