@@ -12,9 +12,12 @@ import shutil
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from cleanerd.cleaner.cleaner import Cleaning
+from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.resources import Resources
-from cleanerd.cleaner.survey import CleaningOptions
+from cleanerd.cleaner.survey import CleaningOptions, survey
 from cleanerd.config.topic_config import read_key, resolve_topic_config
+from cleanerd.errors import CleanerdError
 from cleanerd.format.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from cleanerd.format.names import TopicPartition
 from cleanerd.segments.log_dir import read_log_dir
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.result import CleaningResult
+    from cleanerd.config.topic_config import TopicConfig
 
 NAME = TopicPartition("t", 0)
 META_PROPERTIES = "version=1\ncluster.id=MkU3OEVBNTcwNTJENDM2Qg\nnode.id=1\ndirectory.id=MkU3OEVBNTcwNTJENDM2Qg\n"
@@ -152,9 +156,25 @@ def clean_ours(
     options = CleaningOptions(now_ms=turn.now_ms, force=True, from_start=turn.from_start, up_to_offset=up_to_offset)
     with LogDirLock.acquire(log_dir, settle_seconds=0) as lock:
         locked = LockedDir(read_log_dir(log_dir), lock, store, resources)
+        planned_bytes = _planned_output(locked, config, options)
         result = clean_partition(locked, NAME, config, options, Silent())
+    if result.outcome == "cleaned" and not any("split into" in note for note in result.notes):
+        assert result.bytes_written == planned_bytes, "U-54: an exact plan"
     assert store.warnings == []
     return result
+
+
+def _planned_output(locked: LockedDir, config: TopicConfig, options: CleaningOptions) -> int | None:
+    """The bytes of all segments that an exact plan would write; None if it refuses the cleaning."""
+    resources = locked.resources
+    try:
+        found = survey(locked.log_dir, NAME, config, locked.store, options)
+        with resources.readers(str(found.log.path)) as pool:
+            cleaning = Cleaning(make_plan(locked.log_dir, found, resources, options, pool.reader), pool, Silent())
+            cleaning.decide()
+            return sum(after for _, after in cleaning.output_sizes())
+    except CleanerdError:
+        return None
 
 
 class _Duel:
