@@ -172,7 +172,8 @@ _PARTITION_FIELDS: Final = tuple(each.name for each in fields(PartitionView))
 class LogDirView:
     """A log directory. ``agent``: the agent's own report, None without one; ``node_id``: the broker's.
 
-    ``kafka_cleaner``: whether Kafka's own cleaner works there, in words (OP-13).
+    ``kafka_cleaner``: whether Kafka's own cleaner works there, in words (OP-13). ``kafka_cleaner_runs``: None if
+    neither settings nor agent show it.
     """
 
     path: str
@@ -186,6 +187,7 @@ class LogDirView:
     error: str = ""
     node_id: int | None = None
     kafka_cleaner: str = ""
+    kafka_cleaner_runs: bool | None = None
     cluster_id: str | None = None
 
     def to_json(self) -> dict[str, Any]:

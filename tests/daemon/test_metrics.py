@@ -102,7 +102,7 @@ def test_holds_of_a_brokers_locks() -> None:
 
 def test_the_state_of_kafkas_own_cleaner() -> None:
     """OP-13: the worst of the agents; a value that no agent knows has no series."""
-    names = ("running", "dead_threads", "idle_seconds", "uncleanable_partitions")
+    names = ("dead_threads", "idle_seconds", "uncleanable_partitions")
 
     def found(*agents: dict[str, object] | None) -> list[float | None]:
         dirs = tuple(log_dir(f"/{row}", agent=each) for row, each in enumerate(agents))
@@ -113,11 +113,21 @@ def test_the_state_of_kafkas_own_cleaner() -> None:
     well = {"pid": 1, "socket": "/a", "ready": True, "cleaner": True, "kafka_cleaner": state}
     older = {"pid": 2, "socket": "/b", "ready": True, "cleaner": False, "kafka_cleaner": None}
     worse = {**well, "pid": 3, "kafka_cleaner": {**state, "dead_threads": 1, "uncleanable": None}}
-    assert found(well, well) == [1, 0, 15, 2]
-    assert found(well, worse) == [1, 1, 15, 2]
-    assert found(well, older) == [0, 0, 15, 2]
-    assert found(older) == [0, None, None, None]
-    assert found(None, {**well, "ready": False}) == [None] * 4
+    assert found(well, well) == [0, 15, 2]
+    assert found(well, worse) == [1, 15, 2]
+    assert found(well, older) == [0, 15, 2]
+    assert found(older) == [None, None, None]
+    assert found(None, {**well, "ready": False}) == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("runs", "shown"),
+    [((True, True), 1), ((True, False), 0), ((None, False), 0), ((None, True), 1), ((None, None), None)],
+)
+def test_whether_kafkas_own_cleaner_runs(runs: tuple[bool | None, ...], shown: int | None) -> None:
+    """OP-13: also without an agent, from the broker's settings; 0 if one log directory's broker does without it."""
+    dirs = tuple(log_dir(f"/{row}", agent=None, kafka_cleaner_runs=each) for row, each in enumerate(runs))
+    assert samples(view(log_dirs=dirs)).get(("cleanerd_kafka_cleaner_running", frozenset())) == shown
 
 
 def test_both_formats_have_the_same_samples() -> None:

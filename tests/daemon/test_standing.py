@@ -243,5 +243,6 @@ def test_the_page_shows_that_kafkas_cleaner_is_off() -> None:
     entry = registry.dirs[KEY[0]]
     facts: Any = SimpleNamespace(server_properties={"log.cleaner.enable": "false"}, node_id=1, cluster_id=None)
     registry.merge(replace(entry, facts=facts), NOW)
-    assert log_dir_view(registry, registry.dirs[KEY[0]]).kafka_cleaner == "is off (log.cleaner.enable is false)"
+    shown = log_dir_view(registry, registry.dirs[KEY[0]])
+    assert (shown.kafka_cleaner, shown.kafka_cleaner_runs) == ("is off (log.cleaner.enable is false)", False)
     assert "Kafka's own cleaner is off" in explain_answer(registry, entry_of(registry), ANSWER)["notes"][-1]

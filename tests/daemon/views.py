@@ -115,6 +115,8 @@ def log_dir(path: str = "/var/lib/kafka/data-1", **changes: Any) -> LogDirView:
             },
         },
         node_id=3,
+        kafka_cleaner="runs in this broker",
+        kafka_cleaner_runs=True,
     )
     return replace(plain, **changes)
 

@@ -166,6 +166,14 @@ DAEMON = (
         ("tests/cli/test_doctor.py::test_kafkas_cleaner_that_is_off",),
     ),
     Mutant(
+        "one-running-cleaner-hides-that-others-are-off",
+        "OP-13",
+        "cleanerd/daemon/http/metrics.py",
+        "all(runs))",
+        "any(runs))",
+        ("tests/daemon/test_metrics.py::test_whether_kafkas_own_cleaner_runs",),
+    ),
+    Mutant(
         "partitions-uncleanable-for-kafka-are-not-reported",
         "OP-13",
         "cleanerd/resolution/kafka_cleaner.py",

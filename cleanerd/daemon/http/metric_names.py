@@ -113,7 +113,10 @@ DAEMON: Final = (
     _gauge("cleanerd_workers", "Worker threads that should run (log.cleaner.threads)."),
     _gauge("cleanerd_dead_workers", "Worker threads that died and were not restarted yet."),
     _gauge("cleanerd_running_cleanings", "Cleanings that run now.", "log_dir"),
-    _gauge("cleanerd_kafka_cleaner_running", "1 if the broker runs Kafka's cleaner."),
+    _gauge(
+        "cleanerd_kafka_cleaner_running",
+        "1 if the broker runs Kafka's cleaner, 0 if its settings or its agent show that it does not.",
+    ),
     _gauge("cleanerd_kafka_cleaner_dead_threads", "Threads of the broker's own cleaner that died of an error."),
     _gauge("cleanerd_kafka_cleaner_idle_seconds", "How long ago the broker's own cleaner last checked for work."),
     _gauge(

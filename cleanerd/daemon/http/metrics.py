@@ -298,11 +298,11 @@ def _agents(view: DaemonView) -> list[Mapping[str, Any]]:
 
 
 def _kafka_cleaners(families: _Families, view: DaemonView) -> None:
-    """OP-13: figures of the brokers' own cleaners, if their agents report them."""
+    """OP-13: whether the brokers' own cleaners run, and their figures if agents report them; the worst of each."""
+    runs = [each.kafka_cleaner_runs for each in view.log_dirs if each.kafka_cleaner_runs is not None]
+    if runs:
+        families.add("cleanerd_kafka_cleaner_running", (), all(runs))
     agents = [agent for agent in _agents(view) if agent.get("ready")]
-    if not agents:
-        return
-    families.add("cleanerd_kafka_cleaner_running", (), all(agent.get("cleaner") for agent in agents))
     states = [state for agent in agents if (state := agent.get("kafka_cleaner")) is not None]
     for name, key, per in (
         ("cleanerd_kafka_cleaner_dead_threads", "dead_threads", 1),

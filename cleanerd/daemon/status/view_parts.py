@@ -28,6 +28,7 @@ def partition_view(registry: PartitionRegistry, entry: PartitionEntry) -> Partit
 def log_dir_view(registry: PartitionRegistry, found: LogDirScan) -> LogDirView:
     """The view of one log directory."""
     info = None if found.choice is None else found.choice.info
+    kafkas = kafka_cleaner(found.facts, info)
     return LogDirView(
         path=str(found.path),
         online=found.online,
@@ -38,7 +39,8 @@ def log_dir_view(registry: PartitionRegistry, found: LogDirScan) -> LogDirView:
         reserve_bytes=registry.reserve_of(found),
         agent=None if info is None else asdict(info),
         error=found.error,
-        kafka_cleaner=kafka_cleaner(found.facts, info).predicate,
+        kafka_cleaner=kafkas.predicate,
+        kafka_cleaner_runs=kafkas.runs,
         node_id=None if found.facts is None else found.facts.node_id,
         cluster_id=None if found.facts is None else found.facts.cluster_id,
     )
