@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cleanerd.cleaner.map_size import MapSizing
 from cleanerd.cleaner.planning import make_plan
 from cleanerd.cleaner.switch import compare, rules_of_fingerprint
 from cleanerd.config.fingerprint import describe_fingerprint
@@ -35,8 +34,7 @@ def count_change(
     if change is None or change.before is None or not change.differs:
         return ""
     plan = make_plan(log_dir, found, resources, options, pool.reader)
-    sizing = MapSizing(passes_bytes=resources.passes_bytes)
-    counted = compare(plan, rules_of_fingerprint(change.before), pool, advance, sizing)
+    counted = compare(plan, rules_of_fingerprint(change.before), pool, advance)
     if not counted.differing:
         return ""
     now, before = describe_fingerprint(change.now), describe_fingerprint(change.before)

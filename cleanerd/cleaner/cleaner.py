@@ -15,7 +15,7 @@ needs extra disk space for one group only. Nothing here touches a file that a br
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from cleanerd.cleaner.decide import Decision, SegmentDecision, decide
@@ -93,7 +93,7 @@ class Cleaning:
     """Carries out one plan up to staged files.
 
     ``most_sources``: larger groups are cut; the caller may change it between groups. ``may_grow``: clean even if the
-    log only becomes larger. ``passes_bytes``: see `MapSizing`.
+    log only becomes larger.
     """
 
     def __init__(self, plan: CleaningPlan, pool: ReaderPool, progress: Progress, sizing: MapSizing = SIZING) -> None:
@@ -104,7 +104,6 @@ class Cleaning:
         self.progress = progress
         self.most_sources = MAX_SOURCES
         self.may_grow = False
-        self.passes_bytes: int | None = None
         self._decision: Decision | None = None
         self._groups: tuple[Group, ...] | None = None
         self._pending: list[Group] = []
@@ -119,8 +118,7 @@ class Cleaning:
             UnsupportedLogError, CorruptionError, TooManyPassesError, CleanerdError: see ``decide``.
         """
         self.progress.phase("index and decide", sum(s.segment.size_bytes for s in self.plan.sources))
-        sizing = replace(self._sizing, passes_bytes=self.passes_bytes)
-        self._decision = decide(self.plan, ChunkDecoding(self.plan, self.pool, self.progress.advance), sizing)
+        self._decision = decide(self.plan, ChunkDecoding(self.plan, self.pool, self.progress.advance), self._sizing)
         return self._decision
 
     @property

@@ -138,20 +138,18 @@ class MapSizing:
     """How a map is sized.
 
     A map up to ``worth_a_guess_bytes`` is not estimated: the samples would cost more than they save. ``distinct_keys``
-    estimates the keys of a plan. ``passes_bytes``: how much all passes may read together, None for no limit; one pass
-    is always allowed (D-11).
+    estimates the keys of a plan.
     """
 
     worth_a_guess_bytes: int = 8 * 1024 * 1024
     max_shards: int = MAX_SHARDS
     distinct_keys: Callable[..., float] = distinct_keys
-    passes_bytes: int | None = None
 
     def most_shards(self, plan: CleaningPlan) -> int:
-        """The most shards, and so passes, of this plan."""
-        if self.passes_bytes is None:
+        """The most shards, and so passes, of this plan; one is always allowed (D-11)."""
+        if plan.passes_bytes is None:
             return self.max_shards
-        return max(1, min(self.max_shards, self.passes_bytes // max(1, _log_bytes(plan))))
+        return max(1, min(self.max_shards, plan.passes_bytes // max(1, _log_bytes(plan))))
 
     def first_size(self, plan: CleaningPlan) -> MapSize:
         """The size to begin with."""

@@ -60,10 +60,11 @@ class CleaningPlan:
     ``expires_below`` on none has passed; None: no such offset (U-79). ``waits``: more than the clock decides.
     ``last_records``: the batches with active producers' state; at ``producers_expired_ms`` they have expired unless
     they write again. ``aborted``: the aborted transactions up to the end of the log, by its indexes.
-    ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``map_dir``,
-    ``map_file_bytes``, ``map_reserve_bytes``: the directory for keys that do not fit the map, "" for none, the largest
-    file there, and the free space to leave, None for a tenth of that disk. ``convert_legacy``: retained batches in
-    these formats become v2 (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
+    ``legacy_horizon_ms``: segment files older than that may lose their v0 and v1 tombstones (C-30). ``passes_bytes``:
+    how much all passes of the index may read together, None for no limit (D-11). ``map_dir``, ``map_file_bytes``,
+    ``map_reserve_bytes``: the directory for keys that do not fit the map, "" for none, the largest file there, and the
+    free space to leave, None for a tenth of that disk. ``convert_legacy``: retained batches in these formats become v2
+    (U-18). ``hash_key`` makes the key hash of this plan unpredictable for producers.
     """
 
     plan_id: str
@@ -99,6 +100,7 @@ class CleaningPlan:
     hash_key: bytes
     map_bytes: int
     map_load: float
+    passes_bytes: int | None
     map_dir: str
     map_file_bytes: int
     map_reserve_bytes: int | None

@@ -81,6 +81,7 @@ def make_plan(
         hash_key=(resources.new_hash_key or new_hash_key)(),
         map_bytes=resources.map_bytes,
         map_load=resources.map_load,
+        passes_bytes=resources.passes_bytes,
         map_dir=resources.map_dir,
         map_file_bytes=resources.map_file_bytes,
         map_reserve_bytes=resources.disk_reserve_bytes,

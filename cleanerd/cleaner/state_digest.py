@@ -13,7 +13,7 @@ import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.cleaner.index import FIRST_DIRTY_ORDINAL, ChunkDecoding, DirtyIndex
-from cleanerd.cleaner.map_size import MapPass, MapSizing, MapUse, with_map
+from cleanerd.cleaner.map_size import MapPass, MapUse, with_map
 from cleanerd.cleaner.marker_check import corrected_by_markers
 from cleanerd.cleaner.metadata_budget import MetadataBudget
 from cleanerd.cleaner.plan import CleaningPlan, Source
@@ -64,11 +64,10 @@ def state_digests(
             return ()
         plan = _whole_log(plan, log_dir, log, pool.reader, (*end, grid[-1]))
         states = [_State(log.log_start_offset, offset) for offset in grid]
-        sizing = MapSizing(passes_bytes=resources.passes_bytes)
 
         def walk(plan: CleaningPlan) -> tuple[DirtyIndex, int]:
             decoder = ChunkDecoding(plan, pool, advance)
-            return with_map(plan, lambda use: _walk(plan, decoder, use, states), sizing)
+            return with_map(plan, lambda use: _walk(plan, decoder, use, states))
 
         index, known_from = walk(plan)
         edges = (edge for segment in index.evidence for edge in segment.marker_edges())

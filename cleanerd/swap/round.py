@@ -129,7 +129,6 @@ def _attempt(
         while True:
             plan = strategy.plan(snapshot, survey, pool.reader)
             cleaning = cleaning_of(plan, pool, progress)
-            cleaning.passes_bytes = strategy.resources.passes_bytes
             try:
                 result = _decide_and_execute(strategy, files, survey, cleaning)
             except TooManyPassesError as error:

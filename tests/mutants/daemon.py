@@ -64,9 +64,9 @@ DAEMON = (
     Mutant(
         "a-partition-of-many-keys-takes-all-its-passes",
         "D-11",
-        "cleanerd/swap/round.py",
-        "            cleaning.passes_bytes = strategy.resources.passes_bytes\n",
-        "",
+        "cleanerd/cleaner/planning.py",
+        "        passes_bytes=resources.passes_bytes,\n",
+        "        passes_bytes=None,\n",
         ("tests/daemon/test_fair_turns.py::test_small_partitions_are_cleaned_between_two_parts_of_a_large_one",),
     ),
     Mutant(

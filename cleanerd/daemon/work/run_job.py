@@ -288,7 +288,6 @@ def _observe(job: CleaningJob) -> JobDone:
     with resources.readers(str(found.log.path)) as pool:
         plan = make_plan(job.scan.log_dir, found, resources, _options(job, resources), pool.reader)
         cleaning = Cleaning(plan, pool, job.progress)
-        cleaning.passes_bytes = resources.passes_bytes
         try:
             cleaning.decide()
             saved = cleaning.saved_bytes()
