@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 FOUND: Final = 1
 """Exit code of ``--expect-absent`` when a record matches."""
 
+NEVER_SEARCHED: Final = ("other hosts", "tiered storage", "backups", "archives and tables that you made")
+"""Copies that no search of a host finds. A proof of absence names them (U-47)."""
+
 
 def audit(
     common: Common,
@@ -56,7 +59,7 @@ def audit(
         # two places.
         is_one = partition in map(str, host.names.named) and len(documents) == 1
         fields = documents[0] if is_one else {"partitions": documents}
-        common.output.json({**fields, "unsearched": unsearched})
+        common.output.json({**fields, "unsearched": unsearched, "never_searched": NEVER_SEARCHED})
     whole = KeySearchResult()
     for found, _ in audits.values():
         whole.add(found)
@@ -65,6 +68,8 @@ def audit(
         searched = f"{human_count(whole.files)} files, {human_bytes(whole.size_bytes)}"
         versions = any(rules.strategy != "offset" for _, rules in audits.values())
         show_found(common.output, terms, whole.occurrences, searched, where=f" in {where}", versions=versions)
+        if len({number for each in whole.occurrences for number in each.terms}) < len(terms):
+            common.output.line(f"not searched: {', '.join(NEVER_SEARCHED)}")
     if warn_of_unsearched(common.output, whole.unread, elsewhere):
         return CorruptionError.exit_code
     return FOUND if expect_absent and whole.occurrences else 0

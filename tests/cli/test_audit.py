@@ -82,6 +82,8 @@ def test_a_key_that_is_absent(scene: Scene, shell: Shell) -> None:
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--expect-absent")
     assert answer.code == 0
     assert answer.out.startswith(f"gone: nowhere in {scene.partition} (4 files, ")
+    assert "not searched: other hosts, tiered storage, backups, archives and tables" in answer.out
+    assert "backups" in shell("audit", s.NAME, scene.log_dir, "--key", "gone", "--json").json["never_searched"]
     assert _audit(shell, scene, "--key", "a", "--expect-absent")[0] == 1
     assert _audit(shell, scene, "--key", "a")[0] == 0
 
@@ -229,7 +231,7 @@ def test_an_unreadable_file_is_not_a_proof(scene: Scene, shell: Shell) -> None:
 
 def test_table(scene: Scene, shell: Shell) -> None:
     answer = shell("audit", s.NAME, scene.log_dir, "--key", "c", "--key", "zz")
-    titles, row, nowhere, total = answer.out.splitlines()
+    titles, row, nowhere, total, _ = answer.out.splitlines()
     assert titles.split() == ["key", "file", "byte", "record", "offset", "timestamp", "value", "state", "visible"]
     assert row.split()[-3:] == ["tombstone", "live", "yes"]
     assert nowhere.startswith("zz: nowhere in")
@@ -339,7 +341,7 @@ def test_parts_in_text(scene: Scene, shell: Shell) -> None:
     """OP-16: the searched texts that a record matches, and those that no record does."""
     scene.put(14, encode_batch(PEOPLE, base_offset=14))
     arguments = ("--key-prefix", "cust-", "--value-contains", "Ann", "--value-contains", "Bob")
-    titles, *rows, nowhere, total = shell("audit", s.NAME, scene.log_dir, *arguments).out.splitlines()
+    titles, *rows, nowhere, total, _ = shell("audit", s.NAME, scene.log_dir, *arguments).out.splitlines()
     assert titles.split()[:3] == ["key", "matches", "file"]
     assert "key prefix cust-, value with Ann" in rows[0]
     assert len(rows) == 2
