@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from cleanerd.cleaner.manifest import STAGING
+from tests.live.chaos import without_lost_verifications
 from tests.live.kill_checks import Readers, Requested, left_behind, too_high
 from tests.live.kill_writers import KEYS, Writers
 from tests.live.ledger import Ledger, Place, Written
@@ -20,6 +21,16 @@ from tests.support.logs import keyed_batch
 
 ORDERS = Place("orders", 0)
 Found = dict[int, tuple[bytes, bytes | None]]
+MOVED = (
+    "[2026-11-28 10:00:00,000] [ReplicaAlterLogDirsThread-0] INFO kafka.log.LogManager - The current replica is "
+    "successfully replaced with the future replica for t-0"
+)
+REFUSED = (
+    "[2026-11-28 10:00:00,200] [handler-1] ERROR kafka.server.ReplicaManager - [ReplicaManager broker=1] Error "
+    "processing append operation on partition liPChhodTc6m87cKKO6fng:t-0"
+)
+UNVERIFIED = "org.apache.kafka.common.errors.InvalidTxnStateException: Record was not part of an ongoing transaction"
+OUT_OF_ORDER = "org.apache.kafka.common.errors.OutOfOrderSequenceException: Out of order sequence number for producer 1"
 
 
 def batches(*entries: tuple[int, str, str | None]) -> bytes:
@@ -218,3 +229,22 @@ def test_records_removed_by_delete_records_may_be_missing() -> None:
     ledger.add(ORDERS, 0, Written(b"c", b"", 0))
     assert ledger.expected(ORDERS) == {b"b": 1}
     assert [ledger.is_cut(ORDERS, offset) for offset in (0, 1)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        ((MOVED, REFUSED, UNVERIFIED), 0),
+        ((MOVED, REFUSED, UNVERIFIED, REFUSED, OUT_OF_ORDER), 0),
+        ((MOVED, REFUSED, OUT_OF_ORDER), 1),
+        ((MOVED, REFUSED, UNVERIFIED, REFUSED, OUT_OF_ORDER, REFUSED, OUT_OF_ORDER), 1),
+        ((MOVED.replace("t-0", "t-1"), REFUSED, UNVERIFIED), 1),
+        ((MOVED.replace("10:00:00", "09:59:49"), REFUSED, UNVERIFIED), 1),
+        ((REFUSED, UNVERIFIED), 1),
+        ((MOVED, REFUSED, "org.apache.kafka.common.errors.CorruptRecordException: a checksum"), 1),
+    ],
+)
+def test_which_refused_appends_a_move_explains(lines: tuple[str, ...], left: int) -> None:
+    """Only those whose verification the replaced log had, and then the next of that producer."""
+    kept = without_lost_verifications("\n".join(lines))
+    assert sum(" ERROR " in line for line in kept.splitlines()) == left
