@@ -40,6 +40,8 @@ HOT_BYTES: Final = parse_size(os.environ.get("BENCH_HOT", "2GiB"))
 MEMORY_BYTES: Final = parse_size(os.environ.get("BENCH_MEMORY", "4GiB"))
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "3"))
 SEGMENT_BYTES: Final = 256 << 20
+MAP_BYTES: Final = 512 << 20
+"""For both: all keys fit."""
 BLOCK_BYTES: Final = 4 << 20
 DD: Final = (f"bs={BLOCK_BYTES}", "status=none")
 
@@ -91,7 +93,7 @@ def main(directory: Path) -> None:
 def kafkas_turn(judge: Judge, log: MadeLog, copy: Path, hot: Path) -> Turn:
     """Kafka's cleaner on a copy of the log."""
     before = disk_bytes(judge.pid)
-    answer = kafkas_clean(judge, log, copy, copied=True)
+    answer = kafkas_clean(judge, log, copy, copied=True, map_bytes=MAP_BYTES)
     read, written = (after - start for after, start in zip(disk_bytes(judge.pid), before, strict=True))
     return Turn(answer.cpu_ns / 1e9, answer.wall_ns / 1e9, read, written, cached_share(hot))
 
@@ -99,7 +101,11 @@ def kafkas_turn(judge: Judge, log: MadeLog, copy: Path, hot: Path) -> Turn:
 def our_turn(log: MadeLog, copy: Path, hot: Path, group: Cgroup) -> Turn:
     """The whole command on a copy of the log."""
     work = copy.parent
-    settings = [f"topics.bench.segment.bytes={log.segment_bytes}", "cleanerd.disk.reserve=0"]
+    settings = [
+        f"topics.bench.segment.bytes={log.segment_bytes}",
+        "cleanerd.disk.reserve=0",
+        f"log.cleaner.dedupe.buffer.size={MAP_BYTES}",
+    ]
     command = [*group.prefix, sys.executable, "-m", "cleanerd", *clean_arguments(copy, str(work / "state"), settings)]
     started = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment_of(work / "bytecode"))

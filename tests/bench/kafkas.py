@@ -18,7 +18,9 @@ KAFKA_MAP_BYTES: Final = 128 * 1024 * 1024
 """Kafka's default for ``log.cleaner.dedupe.buffer.size``, and cleanerd's."""
 
 
-def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path, *, copied: bool = False) -> Cleaned:
+def kafkas_clean(
+    judge: Judge, log: MadeLog, work_dir: Path, *, copied: bool = False, map_bytes: int = KAFKA_MAP_BYTES
+) -> Cleaned:
     """Make Kafka clean a copy of ``log``; the answer has the CPU time of its thread and of its whole process.
 
     ``copied``: the copy is in ``work_dir`` already.
@@ -28,9 +30,9 @@ def kafkas_clean(judge: Judge, log: MadeLog, work_dir: Path, *, copied: bool = F
         [Round(now_ms=BASE_TIMESTAMP_MS + log.records)],
         source=None if copied else log.partition_dir,
         config={"segment.bytes": str(log.segment_bytes)},
-        map_bytes=KAFKA_MAP_BYTES,
+        map_bytes=map_bytes,
         repeat=1,
     )
-    # The judge's loader must have read the same number of records as cleanerd.
+    # Its map must have room for all keys, as cleanerd's.
     assert answer.map_messages_read == log.records
     return answer
