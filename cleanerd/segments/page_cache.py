@@ -1,13 +1,15 @@
-"""Restore the page cache after a cleaning: drop pages that were not cached before it.
+"""Leave the page cache as it is: drop pages of segments that were not cached before a cleaning.
 
-A cleaning reads whole logs once; a broker serves its consumers from the cache. So segments that were not cached before
-the cleaning are dropped from it afterwards; the others stay.
+A cleaning reads whole logs; a broker serves its consumers from the cache. Segments that were not cached before the
+cleaning are dropped from it afterwards; the others stay. Of a large log they are dropped while it is read, because it
+would evict the broker's pages.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
@@ -22,6 +24,12 @@ if TYPE_CHECKING:
 
 SMALL_BYTES: Final = 16 * 1024
 """Smaller logs stay in the cache: checking it costs more than their pages are worth."""
+
+KEPT_BYTES: Final = 128 * 1024 * 1024
+"""How much a reader leaves in the cache for the next pass over the log."""
+
+WORTH_DROPPING_BYTES: Final = 1024 * 1024
+"""Smaller segments are not dropped while they are read."""
 
 _SAMPLES: Final = 8
 _PAGE: Final = 4096
@@ -55,19 +63,49 @@ def drop(path: Path, segments: Iterable[Segment]) -> None:
             close_quietly(descriptor)
 
 
+class DropBehind:
+    """Drops what one reader has read of uncached segments, except the first ``kept_bytes``."""
+
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
+        self._kept_bytes = kept_bytes
+        self._read_bytes = 0
+        self._cold: dict[int, bool] = {}  # by base offset, as the first read found it
+
+    def reads(self, descriptor: int, segment: Segment) -> bool:
+        """Begin to read ``segment``, open as ``descriptor``; whether :meth:`passed` has to be called for it."""
+        cold = self._cold.get(segment.base)
+        if cold is None:
+            large = segment.size_bytes >= WORTH_DROPPING_BYTES
+            cold = self._cold[segment.base] = large and _is_cold_at(descriptor, segment.size_bytes)
+        return cold
+
+    def passed(self, descriptor: int, start: int, end: int) -> None:
+        """The bytes from ``start`` to ``end`` were read. Does not raise."""
+        self._read_bytes += end - start
+        if self._read_bytes > self._kept_bytes:
+            start -= start % _PAGE
+            with suppress(OSError):  # it is only advice to the kernel
+                os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
+
+
 def _is_cold(path: Path, segment: Segment) -> bool:
     descriptor = _open(path, segment)
     if descriptor < 0:
         return False
     try:
-        pages = max(1, segment.size_bytes // _PAGE)
-        places = {pages * sample // _SAMPLES for sample in range(_SAMPLES)}
-        cached = sum(_is_cached(descriptor, page * _PAGE) for page in places)
-        return 2 * cached < len(places)
-    except OSError as error:
-        return error.errno in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+        return _is_cold_at(descriptor, segment.size_bytes)
     finally:
         close_quietly(descriptor)
+
+
+def _is_cold_at(descriptor: int, size_bytes: int) -> bool:
+    pages = max(1, size_bytes // _PAGE)
+    places = {pages * sample // _SAMPLES for sample in range(_SAMPLES)}
+    try:
+        cached = sum(_is_cached(descriptor, page * _PAGE) for page in places)
+    except OSError as error:
+        return error.errno in {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+    return 2 * cached < len(places)
 
 
 def _is_cached(descriptor: int, position: int) -> bool:

@@ -27,6 +27,7 @@ from cleanerd.fsio.small_file import unreadable
 from cleanerd.host.memory import batch_bytes
 from cleanerd.segments.chunks import Consumed, CountedChunk
 from cleanerd.segments.kernel_errors import KERNEL_ERRORS, kernel_error
+from cleanerd.segments.page_cache import DropBehind
 from cleanerd.segments.preallocated import only_zeros
 from cleanerd.segments.same_file import changed, require_unchanged
 
@@ -82,6 +83,7 @@ class SegmentReader(Closeable):
         self._direct = direct
         self._directory = directory
         self._buffer = buffer
+        self._drop_behind = DropBehind()
         self.chunk_bytes = buffer.chunk_bytes
 
     @classmethod
@@ -270,7 +272,9 @@ class SegmentReader(Closeable):
         size = segment.size_bytes
         position = start
         with self._opened(segment) as (descriptor, where):
+            is_cold = not self._direct and self._drop_behind.reads(descriptor, segment)
             while position < size:
+                began = position
                 end = min(position + chunk_bytes, size)
                 gathering = begin(end - position)
                 while not gathering.full:
@@ -287,6 +291,8 @@ class SegmentReader(Closeable):
                     if position == size or (end < size and position + piece_bytes // 2 >= end):
                         break
                     piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self.chunk_bytes))
+                if is_cold:
+                    self._drop_behind.passed(descriptor, began, position)
                 yield gathering.finish()
 
     def _require_buffer(self, needed: int, where: str, position: int) -> None:

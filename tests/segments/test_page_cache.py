@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.segments.page_cache import cold_segments, drop
+from cleanerd.segments.page_cache import DropBehind, cold_segments, drop
 from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -47,6 +47,31 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
         if seen == right:
             break
     assert seen == right
+
+
+@pytest.mark.parametrize(("kept_bytes", "cold"), [(0, [True, False]), (1 << 20, [False, False])])
+def test_what_was_read_of_a_cold_segment_is_dropped(tmp_path: Path, kept_bytes: int, cold: list[bool]) -> None:
+    """While it is read, from ``kept_bytes`` on; a segment that was cached before stays."""
+    segments = [segment(tmp_path, 0), segment(tmp_path, 5)]
+    evict(tmp_path, segments[0])
+    if cold_segments(tmp_path, segments) != segments[:1]:
+        pytest.skip("this file system does not report it, or is in memory")
+    for _ in range(10):  # as above
+        evict(tmp_path, segments[0])
+        (tmp_path / f"{5:020d}.log").read_bytes()
+        behind = DropBehind(kept_bytes)
+        for each in segments:
+            with (tmp_path / f"{each.base:020d}.log").open("rb", buffering=0) as file:
+                for start in range(0, each.size_bytes, 100_001):
+                    if start == 0:
+                        drops = behind.reads(file.fileno(), each)
+                    data = file.read(100_001)
+                    if drops:
+                        behind.passed(file.fileno(), start, start + len(data))
+        seen = [each in cold_segments(tmp_path, segments) for each in segments]
+        if seen == cold:
+            break
+    assert seen == cold
 
 
 def test_a_small_log_is_not_queried(tmp_path: Path) -> None:
