@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -28,8 +29,8 @@ SMALL_BYTES: Final = 16 * 1024
 KEPT_BYTES: Final = 128 * 1024 * 1024
 """How much a reader leaves in the cache for the next pass over the log."""
 
-WORTH_DROPPING_BYTES: Final = 1024 * 1024
-"""Smaller segments are not dropped while they are read."""
+WORTH_DROPPING_BYTES: Final = 16 * 1024 * 1024
+"""Smaller segments are not dropped while they are read: asking about them may load much of them."""
 
 _SAMPLES: Final = 8
 _PAGE: Final = 4096
@@ -100,7 +101,8 @@ def _is_cold(path: Path, segment: Segment) -> bool:
 
 def _is_cold_at(descriptor: int, size_bytes: int) -> bool:
     pages = max(1, size_bytes // _PAGE)
-    places = {pages * sample // _SAMPLES for sample in range(_SAMPLES)}
+    # The query may make the kernel read ahead there, and an estimate reads at even distances: other places each time.
+    places = {int(pages * (sample + random.random()) / _SAMPLES) for sample in range(_SAMPLES)}  # noqa: S311
     try:
         cached = sum(_is_cached(descriptor, page * _PAGE) for page in places)
     except OSError as error:
@@ -109,7 +111,7 @@ def _is_cold_at(descriptor: int, size_bytes: int) -> bool:
 
 
 def _is_cached(descriptor: int, position: int) -> bool:
-    """Whether the page cache has the byte; the query does not load it."""
+    """Whether the page cache has the byte. The query does not wait for it."""
     try:
         os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT)
     except BlockingIOError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.segments.page_cache import DropBehind, cold_segments, drop
+from cleanerd.segments.page_cache import WORTH_DROPPING_BYTES, DropBehind, cold_segments, drop
 from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     assert seen == right
 
 
-@pytest.mark.parametrize(("kept_bytes", "cold"), [(0, [True, False]), (1 << 20, [False, False])])
+@pytest.mark.parametrize(("kept_bytes", "cold"), [(0, [True, False]), (WORTH_DROPPING_BYTES, [False, False])])
 def test_what_was_read_of_a_cold_segment_is_dropped(tmp_path: Path, kept_bytes: int, cold: list[bool]) -> None:
     """While it is read, from ``kept_bytes`` on; a segment that was cached before stays."""
-    segments = [segment(tmp_path, 0), segment(tmp_path, 5)]
+    segments = [segment(tmp_path, base, WORTH_DROPPING_BYTES) for base in (0, 5)]
     evict(tmp_path, segments[0])
     if cold_segments(tmp_path, segments) != segments[:1]:
         pytest.skip("this file system does not report it, or is in memory")
