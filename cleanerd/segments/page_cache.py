@@ -30,7 +30,7 @@ KEPT_BYTES: Final = 128 * 1024 * 1024
 """How much a reader leaves in the cache for the next pass over the log."""
 
 WORTH_DROPPING_BYTES: Final = 16 * 1024 * 1024
-"""Smaller segments are not dropped while they are read: asking about them may load much of them."""
+"""Nothing is dropped while a smaller rest of a segment is unread: asking about it may load much of it."""
 
 _SAMPLES: Final = 8
 _PAGE: Final = 4096
@@ -70,20 +70,19 @@ class DropBehind:
     def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept_bytes = kept_bytes
         self._read_bytes = 0
-        self._cold: dict[int, bool] = {}  # by base offset, as the first read found it
+        self._cold: dict[int, bool] = {}  # by base offset, as the first question found it
 
-    def reads(self, descriptor: int, segment: Segment) -> bool:
-        """Begin to read ``segment``, open as ``descriptor``; whether :meth:`passed` has to be called for it."""
+    def passed(self, descriptor: int, segment: Segment, start: int, end: int) -> None:
+        """The bytes from ``start`` to ``end`` of ``segment``, open as ``descriptor``, were read. Does not raise."""
+        self._read_bytes += end - start
+        if self._read_bytes <= self._kept_bytes:
+            return
         cold = self._cold.get(segment.base)
         if cold is None:
-            large = segment.size_bytes >= WORTH_DROPPING_BYTES
-            cold = self._cold[segment.base] = large and _is_cold_at(descriptor, segment.size_bytes)
-        return cold
-
-    def passed(self, descriptor: int, start: int, end: int) -> None:
-        """The bytes from ``start`` to ``end`` were read. Does not raise."""
-        self._read_bytes += end - start
-        if self._read_bytes > self._kept_bytes:
+            if segment.size_bytes - end < WORTH_DROPPING_BYTES:
+                return
+            cold = self._cold[segment.base] = _is_cold_at(descriptor, end, segment.size_bytes)
+        if cold:
             start -= start % _PAGE
             with suppress(OSError):  # it is only advice to the kernel
                 os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
@@ -94,15 +93,16 @@ def _is_cold(path: Path, segment: Segment) -> bool:
     if descriptor < 0:
         return False
     try:
-        return _is_cold_at(descriptor, segment.size_bytes)
+        return _is_cold_at(descriptor, 0, segment.size_bytes)
     finally:
         close_quietly(descriptor)
 
 
-def _is_cold_at(descriptor: int, size_bytes: int) -> bool:
-    pages = max(1, size_bytes // _PAGE)
+def _is_cold_at(descriptor: int, start: int, end: int) -> bool:
+    """Whether less than half of this part of a file is cached."""
+    first, pages = start // _PAGE, max(1, (end - start) // _PAGE)
     # The query may make the kernel read ahead there, and an estimate reads at even distances: other places each time.
-    places = {int(pages * (sample + random.random()) / _SAMPLES) for sample in range(_SAMPLES)}  # noqa: S311
+    places = {first + int(pages * (sample + random.random()) / _SAMPLES) for sample in range(_SAMPLES)}  # noqa: S311
     try:
         cached = sum(_is_cached(descriptor, page * _PAGE) for page in places)
     except OSError as error:

@@ -272,7 +272,6 @@ class SegmentReader(Closeable):
         size = segment.size_bytes
         position = start
         with self._opened(segment) as (descriptor, where):
-            is_cold = not self._direct and self._drop_behind.reads(descriptor, segment)
             while position < size:
                 began = position
                 end = min(position + chunk_bytes, size)
@@ -291,8 +290,8 @@ class SegmentReader(Closeable):
                     if position == size or (end < size and position + piece_bytes // 2 >= end):
                         break
                     piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self.chunk_bytes))
-                if is_cold:
-                    self._drop_behind.passed(descriptor, began, position)
+                if not self._direct:
+                    self._drop_behind.passed(descriptor, segment, began, position)
                 yield gathering.finish()
 
     def _require_buffer(self, needed: int, where: str, position: int) -> None:
