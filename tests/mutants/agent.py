@@ -77,14 +77,6 @@ AGENT = (
         ("tests/agent/test_half_swap.py::test_no_memory_when_it_is_paused",),
     ),
     Mutant(
-        "agent-searches-segments-in-a-deleted-log",
-        "A-13",
-        f"{SOURCES}/Evidence.java",
-        "        if (!log.isCurrent()) {",
-        "        if (!log.isCurrent() && bound < 0) {",
-        ("tests/agent/test_races.py::test_the_topic_is_deleted",),
-    ),
-    Mutant(
         "agent-compares-no-aborted-transactions",
         "U-32",
         f"{SOURCES}/Swap.java",
@@ -259,14 +251,6 @@ AGENT = (
         "            if (unsettled != null) {\n",
         "            if (unsettled != null && outcome == null) {\n",
         ("tests/agent/test_half_swap.py::test_the_brokers_cleaner_skips_the_partition",),
-    ),
-    Mutant(
-        "agent-keeps-a-pause-for-a-deleted-log",
-        "A-22",
-        f"{SOURCES}/Attempt.java",
-        "(!log.isCurrent() || !files.anyExists())",
-        "!files.anyExists()",
-        ("tests/agent/test_half_swap.py::test_a_new_topic_of_its_name",),
     ),
     Mutant(
         "agent-forgets-a-swap-with-an-unknown-result",

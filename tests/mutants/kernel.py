@@ -43,7 +43,7 @@ KERNEL = (
         "C-49",
         REWRITE,
         "header.delete_horizon().unwrap_or(horizon)",
-        "if set { horizon } else { header.delete_horizon().unwrap_or(horizon) }",
+        "if horizon == header::NONE { header.delete_horizon().unwrap_or(horizon) } else { horizon }",
         ("kernel/tests/rewrite.rs::a_horizon_is_set_once",),
     ),
     Mutant(

@@ -110,8 +110,7 @@ final class Attempt implements Pauses.Recovery {
      * Tries to complete or undo the swap after a failure. Returns true once no file has a temporary name. Until then the
      * broker's cleaner has to stay paused: it would give its own files the names that a live segment still uses. A start
      * deletes a {@code .swap}, even a live segment's only file, beside a {@code .cleaned} of the same or a lower base
-     * offset. Files of a log that the broker no longer has do not matter. Files of a directory that the broker gives up
-     * stay unchanged.
+     * offset. Files of a directory that the broker gives up stay unchanged.
      */
     @Override
     public boolean complete() throws IOException {
@@ -130,6 +129,6 @@ final class Attempt implements Pauses.Recovery {
             }
             files.removeCleaned();
         }
-        return (!log.isCurrent() || !files.anyExists()) && (earlier == null || earlier.complete());
+        return !files.anyExists() && (earlier == null || earlier.complete());
     }
 }
