@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.segments.page_cache import WORTH_DROPPING_BYTES, DropBehind, cold_segments, drop
+from cleanerd.segments.page_cache import KEPT_BYTES, WORTH_DROPPING_BYTES, DropBehind, cold_segments, drop
+from cleanerd.segments.reading import SegmentReader
 from cleanerd.segments.segment import Segment
 
 if TYPE_CHECKING:
+    from collections.abc import Sized
     from pathlib import Path
 
 SIZE = 2 * WORTH_DROPPING_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A chunk that used all bytes."""
+
+    consumed: int
+    needed: int = 0
+
+
+def whole(data: Sized, _position: int) -> Read:
+    return Read(len(data))
 
 
 def segment(path: Path, base: int, size: int = 1 << 20) -> Segment:
@@ -71,6 +86,23 @@ def test_what_was_read_of_a_cold_segment_is_dropped(tmp_path: Path, kept_bytes: 
         if seen == cold:
             break
     assert seen == cold
+
+
+@pytest.mark.slow
+def test_a_reader_drops_what_it_has_read_of_a_large_cold_segment(tmp_path: Path) -> None:
+    """All but the first part stays uncached."""
+    file = tmp_path / f"{0:020d}.log"
+    with file.open("wb") as out:
+        for _ in range(3):
+            out.write(bytes(KEPT_BYTES))
+        os.fsync(out.fileno())
+    found = Segment.from_stat(0, file.stat(), frozenset())
+    evict(tmp_path, found)
+    if cold_segments(tmp_path, [found]) != [found]:
+        pytest.skip("this file system does not report it, or is in memory")
+    with SegmentReader.open(str(tmp_path)) as reader:
+        assert sum(chunk.consumed for chunk in reader.chunks(found, whole)) == found.size_bytes
+    assert cold_segments(tmp_path, [found]) == [found]
 
 
 def test_a_small_log_is_not_queried(tmp_path: Path) -> None:
