@@ -354,10 +354,11 @@ def without_lost_verifications(log_text: str) -> str:
             moved[found["partition"]] = datetime.fromisoformat(found["at"])
         elif found := _APPEND_REFUSED.match(line):
             name, at = found["partition"], datetime.fromisoformat(found["at"])
-            if cause.endswith(_NOT_VERIFIED) and name in moved and at - moved[name] < _SOON:
+            is_soon = name in moved and at - moved[name] < _SOON
+            if is_soon and cause.endswith(_NOT_VERIFIED):
                 unverified.add(name)
                 continue
-            if "OutOfOrderSequenceException" in cause and name in unverified:
+            if is_soon and "OutOfOrderSequenceException" in cause and name in unverified:
                 unverified.remove(name)
                 continue
         kept.append(line)

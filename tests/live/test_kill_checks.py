@@ -238,6 +238,7 @@ def test_records_removed_by_delete_records_may_be_missing() -> None:
         ((MOVED, REFUSED, UNVERIFIED, REFUSED, OUT_OF_ORDER), 0),
         ((MOVED, REFUSED, OUT_OF_ORDER), 1),
         ((MOVED, REFUSED, UNVERIFIED, REFUSED, OUT_OF_ORDER, REFUSED, OUT_OF_ORDER), 1),
+        ((MOVED, REFUSED, UNVERIFIED, REFUSED.replace("10:00:00", "10:00:11"), OUT_OF_ORDER), 1),
         ((MOVED.replace("t-0", "t-1"), REFUSED, UNVERIFIED), 1),
         ((MOVED.replace("10:00:00", "09:59:49"), REFUSED, UNVERIFIED), 1),
         ((REFUSED, UNVERIFIED), 1),
