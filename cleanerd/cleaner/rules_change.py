@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.config.delegation import DELEGATED_RATIO, MAX_LAG, NO_LAG, RATIO
 from cleanerd.config.fingerprint import (
     KAFKAS_FINGERPRINT,
     describe_fingerprint,
@@ -47,13 +48,19 @@ RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 """The settings that define a topic's rules, whatever they were before."""
 
 
+LOOKS_DELEGATED: Final = (
+    f"has {RATIO}={DELEGATED_RATIO} and {MAX_LAG}={NO_LAG} in the cluster, as cleanerd delegate sets them, but the "
+    "state directory knows of no delegation"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class RulesChange:
     """The stored rules of a topic and its current ones, as fingerprints.
 
     ``before`` is None if the topic is delegated and was never cleaned, or if its stored state cannot be read: then
     ``unread`` is the reason, and ``is_of_delegation`` whether that state is its delegation. ``is_stated``: the settings
-    name the change.
+    name the change. ``delegated``: by the state directory; ``looks_delegated``: only by its settings in the cluster.
     """
 
     topic: str
@@ -61,6 +68,7 @@ class RulesChange:
     now: str
     delegated: bool
     is_stated: bool
+    looks_delegated: bool = False
     unread: UnreadableState | None = None
     is_of_delegation: bool = False
 
@@ -80,11 +88,14 @@ class RulesChange:
                 "(restore it, or remove it if these settings are right; or use --change-strategy)"
             )
         known = ["is delegated"] if self.delegated else []
+        if self.looks_delegated:
+            known.append(LOOKS_DELEGATED)
         if self.before is not None and self.before != self.now:
             known.append(f"was last cleaned by {describe_fingerprint(self.before)}")
+        places = "--config or cleanerd.state.dir" if self.looks_delegated else "--config"
         return (
             f"refused: {self.topic} {' and '.join(known)}; these settings say {describe_fingerprint(self.now)} "
-            "(was --config forgotten? If not, use --change-strategy)"
+            f"(was {places} forgotten? If not, use --change-strategy)"
         )
 
     @property
@@ -103,7 +114,8 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
     """How today's rules differ from ``before``, the fingerprint of the last cleaning; None if they do not.
 
     Forgotten settings end in Kafka's rules. So Kafka's rules for a delegated topic are a change, whatever cleaned it
-    last. Leaving Kafka's rules needs no confirmation of its own: the settings are explicit.
+    last, also if only its settings in the cluster show that it is delegated (U-96). Leaving Kafka's rules needs no
+    confirmation of its own: the settings are explicit.
     """
     now = fingerprint(config)
     unread = _unread(config, before, now)
@@ -115,11 +127,12 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
         )
     if isinstance(before, UnreadableState):
         before = None
-    forgotten = config.delegated_here and config.is_kafkas
+    forgotten = (config.delegated_here or config.looks_delegated) and config.is_kafkas
     if before in (None, now) and not forgotten:
         return None
     is_stated = _is_reported(config, before, now, forgotten=forgotten)
-    return RulesChange(config.topic, before, now, config.delegated_here, is_stated)
+    looks_delegated = forgotten and not config.delegated_here and before in (None, now)
+    return RulesChange(config.topic, before, now, config.delegated_here, is_stated, looks_delegated)
 
 
 def _unread(config: TopicConfig, before: str | UnreadableState | None, now: str) -> UnreadableState | None:

@@ -29,7 +29,7 @@ HINT: Final = (
     "knows of no delegation: these settings clean it by offset (another cleanerd.state.dir? was --config forgotten? "
     "If not, set topics.{topic}.compaction.strategy=offset)"
 )
-"""A ratio of 1 alone does not prove a delegation: an operator may have set it."""
+"""A ratio of 1 alone does not prove a delegation: an operator may have set it. Both values do (U-96)."""
 
 State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
 
@@ -55,6 +55,11 @@ class Delegation:
 def is_delegated(topic_configs: Mapping[str, str]) -> bool:
     """Whether the topic's ratio in the cluster is the one that ``cleanerd delegate`` sets."""
     return _is(RatioRule(), topic_configs.get(RATIO), 1.0)
+
+
+def has_both_values(topic_configs: Mapping[str, str]) -> bool:
+    """Whether the topic has both values that ``cleanerd delegate`` sets (U-96)."""
+    return is_delegated(topic_configs) and _is(_LAG, topic_configs.get(MAX_LAG), LONG_MAX)
 
 
 def delegation_of(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cleanerd.admin.peers import PeerOffsets, PeerPoints, Peers, find_daemons
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
+from cleanerd.config.delegation import has_both_values
 from cleanerd.config.topic_config import (
     RUNNING_ORIGIN,
     TOPIC_ORIGIN,
@@ -204,6 +205,7 @@ class BrokerFacts:
         return self.settings.topic_config(
             topic,
             topic_configs,
+            looks_delegated=self._looks_delegated(topic, effective),
             saved=self.saved.get(topic),
             saved_unread=self.saved_unread,
             connect=self.connect,
@@ -333,6 +335,19 @@ class BrokerFacts:
         if self.metadata is None or topic not in self.metadata.topics:
             return None
         return self.metadata.topic_configs.get(topic, {})
+
+    def _looks_delegated(self, topic: str, effective: Mapping[str, str] | None) -> bool:
+        """U-96: whether the topic itself has both values of ``cleanerd delegate``.
+
+        ``effective`` settings also have what the topic does not set. The end of the metadata log counts, too.
+        """
+        if effective is not None and not has_both_values(effective):
+            return False
+        own, metadata = self._of_topic(topic), self.metadata
+        known = [] if own is None else [own]
+        if metadata is not None and topic in metadata.newest_topics:
+            known.append(metadata.newest_configs.get(topic, {}))
+        return any(map(has_both_values, known or [effective or {}]))
 
     def _broker_layers(self) -> dict[str, Any]:
         metadata = self.metadata

@@ -72,8 +72,8 @@ class ClusterMetadata:
 
     Contains only settings on the allow-list (U-24). ``topic_configs`` and ``broker_configs`` lack topics and brokers
     without any. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of its last batch (-1: none).
-    ``replicas``: those of all partitions (U-71). ``newest_topics``: the topics at the end of the log, which may be
-    uncommitted; their replicas are in ``replicas``, too.
+    ``replicas``: those of all partitions (U-71). ``newest_topics``, ``newest_configs``: the topics at the end of the
+    log and their settings, which may be uncommitted; their replicas are in ``replicas``, too.
     ``younger``: the same with metadata that is too young to be trusted; None if it was not requested, or does not
     exist.
     """
@@ -89,6 +89,7 @@ class ClusterMetadata:
     younger: ClusterMetadata | None = None
     replicas: ReplicaFacts = field(default=ReplicaFacts({}), compare=False)
     newest_topics: Mapping[str, uuid.UUID] = field(default_factory=dict, compare=False)
+    newest_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
 
 def read_cluster_metadata(
@@ -171,7 +172,13 @@ def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_
     if believed is None:
         return found
     newer = found if younger else None
-    return replace(believed, replicas=found.replicas, newest_topics=found.topics, younger=newer)
+    return replace(
+        believed,
+        replicas=found.replicas,
+        newest_topics=found.topics,
+        newest_configs=found.topic_configs,
+        younger=newer,
+    )
 
 
 def _after(directory: Path, bases: list[int], start: int) -> Iterator[_MetadataBatch]:

@@ -23,18 +23,23 @@ if TYPE_CHECKING:
 
 HEADER = {"compaction.strategy": "header", "compaction.strategy.header": "version"}
 MARKED = {"tombstone.mode": "header", "tombstone.header": "deleted"}
+LOOKS_DELEGATED = {"min.cleanable.dirty.ratio": "1.0", "max.compaction.lag.ms": str(2**63 - 1)}
 BY_HEADER = "strategy=header;header=version;encoding=long;tombstone.mode=null"
 BY_TIMESTAMP = "strategy=timestamp;tombstone.mode=null"
 
 
 def config(
-    own: Mapping[str, str] | None = None, *, broker: Mapping[str, str] | None = None, delegated: bool = False
+    own: Mapping[str, str] | None = None,
+    *,
+    broker: Mapping[str, str] | None = None,
+    delegated: bool = False,
+    cluster: Mapping[str, str] | None = None,
 ) -> TopicConfig:
-    """``own``: set for the topic in cleanerd's settings; ``broker``: for all topics."""
+    """``own``: set for the topic in cleanerd's settings; ``broker``: for all topics; ``cluster``: on the topic."""
     return resolve_topic_config(
         "stock",
         overrides={key: read_key(key, value, "--set") for key, value in (own or {}).items()},
-        topic_configs={"cleanup.policy": "compact"},
+        topic_configs={"cleanup.policy": "compact", **(cluster or {})},
         settings_defaults={key: read_key(key, value, "file x") for key, value in (broker or {}).items()},
         saved={} if delegated else None,
     )
@@ -109,6 +114,20 @@ def config(
             False,
             id="delegated, offset after all",
         ),
+        pytest.param(config(cluster=LOOKS_DELEGATED), None, True, id="U-96: looks delegated"),
+        pytest.param(
+            config(cluster=LOOKS_DELEGATED), KAFKAS_FINGERPRINT, True, id="U-96: looks delegated, cleaned by offset"
+        ),
+        pytest.param(
+            config({"compaction.strategy": "offset"}, cluster=LOOKS_DELEGATED), None, False, id="U-96: offset is named"
+        ),
+        pytest.param(config(HEADER, cluster=LOOKS_DELEGATED), None, False, id="U-96: with its strategy"),
+        pytest.param(
+            config(cluster={"min.cleanable.dirty.ratio": "1"}), None, False, id="U-96: a ratio of 1 proves nothing"
+        ),
+        pytest.param(
+            config(cluster={"max.compaction.lag.ms": str(2**63 - 1)}), None, False, id="U-96: no lag proves nothing"
+        ),
     ],
 )
 def test_an_unconfirmed_change_of_settings_is_refused(now: TopicConfig, before: str | None, refused: bool) -> None:
@@ -130,6 +149,9 @@ def test_the_message() -> None:
     assert never is not None
     assert "refused: stock is delegated; these settings say offset" in never.reason
     assert not never.differs
+    seen = rules_change(config(cluster=LOOKS_DELEGATED), BY_HEADER)
+    assert seen is not None
+    assert "refused: stock was last cleaned by header:version; these" in seen.reason
     assert "refused: stock was last cleaned by timestamp; these" in RulesChange(
         "stock", BY_TIMESTAMP, KAFKAS_FINGERPRINT, delegated=False, is_stated=False
     ).reason  # fmt: skip

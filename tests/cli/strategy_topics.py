@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 FOREVER = str(2**63 - 1)
 DELEGATED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": FOREVER}
+UNDELEGATED = {"cleanup.policy": "compact"}
 QUIET = ("--set", "topics.orders.delete.retention.ms=30d")
 CLUSTER = "5L6g3nShT-eMCtK--X86sw"
 TOPIC_ID, NAMES = uuid.UUID(int=77), ("orders-0", "orders-1")

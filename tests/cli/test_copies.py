@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from typing import TYPE_CHECKING
 
-from tests.cli.clean_log_dirs import keys, only_partition
-from tests.cli.strategy_topics import HEADER, clean_forced, log_dir_by_version
+from tests.cli.clean_log_dirs import keys, only_partition, write_metadata
+from tests.cli.strategy_topics import HEADER, UNDELEGATED, clean_forced, log_dir_by_version
 from tests.cli.undoing import undo
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def test_a_strategy_tried_on_a_copy(root: Path, shell: Shell) -> None:
     """The original is cleaned with the settings that it always had, before and after its own first cleaning."""
     path = log_dir_by_version(root)
     copy = copied(path)
+    write_metadata(path, topics={"orders": UNDELEGATED})
     assert clean_forced(shell, copy, *HEADER).code == 0
     assert clean_forced(shell, path).code == 0
     assert clean_forced(shell, copy, *HEADER, "--from-start").code == 0

@@ -25,10 +25,12 @@ from cleanerd.state.other_places import rules_of
 from tests.cli.clean_log_dirs import NOW, batch, make, only_partition, write_metadata
 from tests.cli.strategy_topics import (
     CLUSTER,
+    DELEGATED,
     HEADER,
     OFFSET,
     QUIET,
     TIMESTAMP,
+    UNDELEGATED,
     clean_forced,
     log_dir_by_version,
     remember_delegation,
@@ -123,21 +125,75 @@ def test_apply_of_a_staged_cleaning_without_its_settings(root: Path, shell: Shel
     """U-6: staged by offset before the topic was delegated; only a confirmation when staging permits it."""
     path = log_dir_by_version(root)
     for word in ((), ("--change-strategy",)):
+        write_metadata(path, topics={"orders": DELEGATED if word else UNDELEGATED})
         stage = shell("stage", path, "--json", "--force", "--partition", "orders-0", *word, *QUIET)
         assert only_partition(stage)["outcome"] == "staged", stage.err
+        write_metadata(path, topics={"orders": DELEGATED})
         remember_delegation(root)
         answer = only_partition(shell("apply", path, "--json", *QUIET))
         assert answer["outcome"] == ("cleaned" if word else "skipped")
         assert word or "orders is delegated; these settings say offset" in answer["reason"]
 
 
-def test_a_forgotten_state_directory_is_hinted_at(root: Path, shell: Shell) -> None:
-    """U-8: without state the ratio in the cluster is the only evidence; an operator may have set it."""
+@pytest.mark.parametrize("cleaned_by_offset", [False, True])
+def test_a_forgotten_config_and_state_directory_are_refused(root: Path, shell: Shell, cleaned_by_offset: bool) -> None:
+    """U-96: no state, no settings: only the topic's two values in the cluster show that it is delegated.
+
+    The offset strategy would lose the winner by version at offset 0.
+    """
     path = log_dir_by_version(root)
+    if cleaned_by_offset:  # before the topic was delegated
+        write_metadata(path, topics={"orders": UNDELEGATED})
+        assert clean_forced(shell, path, "--cleanable-to", "0", "--first-dirty", "0").code == 0
+        write_metadata(path, topics={"orders": DELEGATED})
+    before = tree(path / "orders-0", without=())
+    words = ("--partition", "orders-0", "--now-ms", NOW, *QUIET)
+    for command, yes in (("clean", ["--yes"]), ("stage", [])):
+        answer = shell(command, path, *yes, "--json", "--force", *words)
+        assert (answer.code, only_partition(answer)["outcome"]) == (4, "refused"), command
+        reason = only_partition(answer)["reason"]
+        assert reason == (
+            "refused: orders has min.cleanable.dirty.ratio=1 and max.compaction.lag.ms=9223372036854775807 in the "
+            "cluster, as cleanerd delegate sets them, but the state directory knows of no delegation; these settings "
+            "say offset (was --config or cleanerd.state.dir forgotten? If not, use --change-strategy)"
+        )
+    assert tree(path / "orders-0", without=()) == before
+    plan = shell("plan", path, "--partition", "orders-0", *QUIET)
+    explained = shell("explain", "orders-0", path, *QUIET)
+    doctor = shell("doctor", path, *QUIET)
+    assert "knows of no delegation" in plan.out
+    assert "knows of no delegation" in explained.out
+    assert "knows of no delegation" in doctor.out
+    assert "--force" not in plan.out + plan.err + explained.out + explained.err
+    assert clean_forced(shell, path, *OFFSET, "--cleanable-to", "0", "--first-dirty", "0").code == 0
+    assert clean_forced(shell, path, "--change-strategy", "--cleanable-to", "0", "--first-dirty", "0").code == 0
+    assert clean_forced(shell, path).code == 4
+    assert clean_forced(shell, path, *HEADER).code == 0
+
+
+def test_a_staged_cleaning_by_offset_is_not_applied_to_a_topic_that_looks_delegated(root: Path, shell: Shell) -> None:
+    """U-96: staged before the delegation, by settings that name no strategy."""
+    path = log_dir_by_version(root)
+    write_metadata(path, topics={"orders": UNDELEGATED})
+    stage = shell("stage", path, "--json", "--force", "--partition", "orders-0", *QUIET)
+    assert only_partition(stage)["outcome"] == "staged"
+    write_metadata(path, topics={"orders": DELEGATED})
+    answer = only_partition(shell("apply", path, "--json", *QUIET))
+    assert answer["outcome"] == "skipped"
+    assert "knows of no delegation; these settings say offset" in answer["reason"]
+    assert only_partition(shell("apply", path, "--json", *QUIET, *OFFSET))["outcome"] == "cleaned"
+
+
+def test_a_ratio_of_1_alone_is_hinted_at(root: Path, shell: Shell) -> None:
+    """U-8: without state the ratio in the cluster alone proves no delegation; an operator may have set it."""
+    path = log_dir_by_version(root)
+    write_metadata(path, topics={"orders": {**UNDELEGATED, "min.cleanable.dirty.ratio": "1"}})
     hint = "min.cleanable.dirty.ratio of orders is 1 in the cluster, as cleanerd delegate sets it"
     assert hint in shell("plan", path, *QUIET).err
     assert hint not in shell("plan", path, *QUIET, *OFFSET).err
     assert hint not in shell("plan", path, *QUIET, *HEADER).err
+    write_metadata(path, topics={"orders": DELEGATED})
+    assert hint not in shell("plan", path, *QUIET).err, "U-96: it is refused"
 
 
 def test_stored_settings_of_another_topic_or_cluster_do_not_count(root: Path, shell: Shell) -> None:
@@ -150,6 +206,7 @@ def test_stored_settings_of_another_topic_or_cluster_do_not_count(root: Path, sh
     remember_delegation(root)
     file = root / "state" / "delegations.json"
     file.write_text(file.read_text().replace(CLUSTER, "another"))
+    write_metadata(path, topics={"orders": UNDELEGATED})
     assert clean_forced(shell, path).code == 0
 
 
@@ -357,6 +414,8 @@ def test_a_confirmed_return_to_kafkas_strategy_is_stored(root: Path, shell: Shel
     assert clean_forced(shell, path, *HEADER, *FIRST_DIRTY).code == 0
     assert clean_forced(shell, path, *FIRST_DIRTY).code == 4
     assert clean_forced(shell, path, *FIRST_DIRTY, "--change-strategy").code == 0
+    assert clean_forced(shell, path, *FIRST_DIRTY).code == 4, "U-96: it is still delegated"
+    write_metadata(path, topics={"orders": UNDELEGATED})
     assert clean_forced(shell, path, *FIRST_DIRTY).code == 0
 
 
@@ -371,6 +430,7 @@ def test_undo_restores_the_stored_settings(root: Path, shell: Shell) -> None:
     assert shell("undo", path, "--yes", *QUIET).code == 0
     assert "was last cleaned by header:v" in only_partition(clean_forced(shell, path))["reason"]
     assert shell("undo", path, "--yes", *QUIET).code == 0
+    write_metadata(path, topics={"orders": UNDELEGATED})
     assert only_partition(clean_forced(shell, path))["outcome"] == "cleaned"
 
 

@@ -13,7 +13,7 @@ from cleanerd.daemon.work import run_job
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.cleaner_checkpoint import CleanerdCheckpoint, LastSegment, PartitionState, StateStore
-from tests.daemon.service import assignments, broker, partition, serve, until
+from tests.daemon.service import assignments, broker, control_requests, partition, serve, until
 from tests.support.log_dirs import CLUSTER_ID, Partition, read_segments
 from tests.support.logs import keyed_batch
 from tests.swap.offline_round import two_groups
@@ -66,6 +66,21 @@ def test_an_unconfirmed_change_of_settings_is_refused(root: Path) -> None:
         serve(assignments(root), story)
         for name in ("orders-0", "stock-0"):
             assert read_segments(root / name) == before[name]
+
+
+def test_a_topic_with_the_values_of_delegate_is_refused_without_state(root: Path) -> None:
+    """U-96: another state directory and a forgotten --config; what a scan shows and what a worker does."""
+    with broker(root) as agent:
+        agent.settings |= {"min.cleanable.dirty.ratio": "1.0", "max.compaction.lag.ms": str(2**63 - 1)}
+
+        async def story(service: Service) -> None:
+            await until("scanned", lambda: partition(service.view()).phase == "refused")
+            assert "knows of no delegation; these settings say offset" in partition(service.view()).reason
+            await control_requests(root)("trigger", partition="orders-0")
+            await until("refused", lambda: service.view().totals.cleanings.get("refused") == 1)
+
+        serve(assignments(root), story)
+        assert not agent.requested("swap")
 
 
 def test_a_strategy_in_the_settings_is_enough(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

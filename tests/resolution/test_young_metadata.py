@@ -45,6 +45,43 @@ def test_a_clock_that_jumped_ahead(tmp_path: Path, ahead_ms: int) -> None:
     assert facts.metadata.topic_configs == {"orders": {"cleanup.policy": "compact", "segment.bytes": "77"}}
 
 
+BOTH = {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
+RATIO_ONLY = {"min.cleanable.dirty.ratio": "1"}
+
+
+@pytest.mark.parametrize(
+    ("settled", "young", "effective", "looks_delegated"),
+    [
+        pytest.param(BOTH, {}, None, True, id="on disk"),
+        pytest.param(BOTH, {}, BOTH, True, id="live"),
+        pytest.param(RATIO_ONLY, {}, None, False, id="on disk: the ratio alone"),
+        pytest.param(RATIO_ONLY, {}, BOTH, False, id="live: the lag is Kafka's default"),
+        pytest.param({}, BOTH, None, True, id="on disk: delegated just now"),
+        pytest.param({}, BOTH, BOTH, True, id="live: delegated just now"),
+        pytest.param(BOTH, {}, {**BOTH, "min.cleanable.dirty.ratio": "0.5"}, False, id="live: undelegated just now"),
+        pytest.param(None, {}, BOTH, True, id="live: the metadata log does not show the topic"),
+        pytest.param(None, {}, None, False, id="on disk: it does not show it"),
+    ],
+)
+def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
+    tmp_path: Path,
+    settled: dict[str, str] | None,
+    young: dict[str, str],
+    effective: dict[str, str] | None,
+    looks_delegated: bool,
+) -> None:
+    """U-96: a running broker reports its defaults with them; what is young counts, as it only refuses."""
+    path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
+    name = "other" if settled is None else "orders"
+    log = write_metadata(path, topics={name: {"cleanup.policy": "compact", **(settled or {})}}) / f"{0:020d}.log"
+    if young:
+        records = [config_record(2, name, key, value) for key, value in young.items()]
+        log.write_bytes(log.read_bytes() + metadata_batch(2, *records, timestamp=wall_ms()))
+    facts = broker_facts(load_settings(), read_log_dir(path), [], running=True)
+    given = None if effective is None else {"cleanup.policy": "compact", **effective}
+    assert facts.topic_config("orders", effective=given, segment_bytes=100).looks_delegated == looks_delegated
+
+
 @pytest.mark.parametrize(
     ("records", "bound_ms"),
     [
