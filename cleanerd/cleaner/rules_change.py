@@ -48,7 +48,7 @@ RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 """The settings that define a topic's rules, whatever they were before."""
 
 
-LOOKS_DELEGATED: Final = (
+DELEGATED_IN_CLUSTER: Final = (
     f"has {RATIO}={DELEGATED_RATIO} and {MAX_LAG}={NO_LAG} in the cluster, as cleanerd delegate sets them, but the "
     "state directory knows of no delegation"
 )
@@ -60,7 +60,8 @@ class RulesChange:
 
     ``before`` is None if the topic is delegated and was never cleaned, or if its stored state cannot be read: then
     ``unread`` is the reason, and ``is_of_delegation`` whether that state is its delegation. ``is_stated``: the settings
-    name the change. ``delegated``: by the state directory; ``looks_delegated``: only by its settings in the cluster.
+    name the change. ``delegated``: by the state directory; ``delegated_in_cluster``: only by its settings in the
+    cluster.
     """
 
     topic: str
@@ -68,7 +69,7 @@ class RulesChange:
     now: str
     delegated: bool
     is_stated: bool
-    looks_delegated: bool = False
+    delegated_in_cluster: bool = False
     unread: UnreadableState | None = None
     is_of_delegation: bool = False
 
@@ -88,11 +89,11 @@ class RulesChange:
                 "(restore it, or remove it if these settings are right; or use --change-strategy)"
             )
         known = ["is delegated"] if self.delegated else []
-        if self.looks_delegated:
-            known.append(LOOKS_DELEGATED)
+        if self.delegated_in_cluster:
+            known.append(DELEGATED_IN_CLUSTER)
         if self.before is not None and self.before != self.now:
             known.append(f"was last cleaned by {describe_fingerprint(self.before)}")
-        places = "--config or cleanerd.state.dir" if self.looks_delegated else "--config"
+        places = "--config or cleanerd.state.dir" if self.delegated_in_cluster else "--config"
         return (
             f"refused: {self.topic} {' and '.join(known)}; these settings say {describe_fingerprint(self.now)} "
             f"(was {places} forgotten? If not, use --change-strategy)"
@@ -127,12 +128,12 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
         )
     if isinstance(before, UnreadableState):
         before = None
-    forgotten = (config.delegated_here or config.looks_delegated) and config.is_kafkas
+    forgotten = (config.delegated_here or config.delegated_in_cluster) and config.is_kafkas
     if before in (None, now) and not forgotten:
         return None
     is_stated = _is_reported(config, before, now, forgotten=forgotten)
-    looks_delegated = forgotten and not config.delegated_here and before in (None, now)
-    return RulesChange(config.topic, before, now, config.delegated_here, is_stated, looks_delegated)
+    delegated_in_cluster = forgotten and not config.delegated_here and before in (None, now)
+    return RulesChange(config.topic, before, now, config.delegated_here, is_stated, delegated_in_cluster)
 
 
 def _unread(config: TopicConfig, before: str | UnreadableState | None, now: str) -> UnreadableState | None:

@@ -105,10 +105,10 @@ class TopicConfig:
     is; otherwise they may be empty. ``warnings``: notes for the operator about these values and their combination
     (R280-7, R280-13, U-25). ``delegation``: whether the broker's cleaner skips the topic (U-8). ``named``: the keys of
     strategy and tombstones that are set for this topic or a glob that matches it; ``delegated_here``: ``cleanerd
-    delegate`` was run, according to the state directory; ``looks_delegated``: the topic has both values that it sets
-    (U-96); ``delegations_unread``: its delegations cannot be read
-    completely. ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown. ``connect``: the options
-    by which Kafka's tools reach the broker. ``is_kept_away``: the broker's cleaner certainly skips the topic, whether
+    delegate`` was run, according to the state directory; ``delegated_in_cluster``: the topic has both values that it
+    sets (U-96); ``delegations_unread``: its delegations cannot be read completely. ``may_be_kept_away``: the broker's
+    cleaner skips the topic, or this is unknown. ``connect``: the options by which Kafka's tools reach the broker.
+    ``is_kept_away``: the broker's cleaner certainly skips the topic, whether
     that is needed or not. ``replicas``: the replicas that tombstones wait for; None: they wait for their delete horizon
     only (U-70).
     """
@@ -143,7 +143,7 @@ class TopicConfig:
     delegation: Delegation
     named: frozenset[str] = frozenset()
     delegated_here: bool = False
-    looks_delegated: bool = False
+    delegated_in_cluster: bool = False
     delegations_unread: UnreadableState | None = None
     may_be_kept_away: bool = True
     is_kept_away: bool = False
@@ -203,7 +203,7 @@ def resolve_topic_config(
     server_properties: Mapping[str, str] | None = None,
     settings_defaults: Mapping[str, ConfigValue] | None = None,
     strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
-    looks_delegated: bool | None = None,
+    delegated_in_cluster: bool | None = None,
     saved: Mapping[str, str] | None = None,
     saved_unread: UnreadableState | None = None,
     assume_delegated: bool = False,
@@ -221,7 +221,7 @@ def resolve_topic_config(
         server_properties: the broker's file.
         settings_defaults: cleanerd's broker-level keys that were set explicitly.
         strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
-        looks_delegated: whether the topic itself has both values of ``cleanerd delegate`` (U-96); None: as in
+        delegated_in_cluster: whether the topic itself has both values of ``cleanerd delegate`` (U-96); None: as in
             ``topic_configs``.
         saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
         saved_unread: state files that could show a delegation but cannot be read.
@@ -240,9 +240,9 @@ def resolve_topic_config(
     found = _Resolution(topic, overrides, topic_configs, topic_origin, layers)
     found.resolve(excluded=strategy_keys.is_excluded(topic, strategy_exclude))
     verdict = found.delegation(properties_known=server_properties is not None, assumed=assume_delegated)
-    if looks_delegated is None:
-        looks_delegated = delegation.has_both_values(topic_configs or {})
-    found.finish(saved, looks_delegated=looks_delegated)
+    if delegated_in_cluster is None:
+        delegated_in_cluster = delegation.has_both_values(topic_configs or {})
+    found.finish(saved, delegated_in_cluster=delegated_in_cluster)
     return TopicConfig(
         topic=topic,
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,
@@ -251,7 +251,7 @@ def resolve_topic_config(
         delegation=verdict if found.delegation_reason else Delegation("not needed"),
         named=found.named,
         delegated_here=saved is not None,
-        looks_delegated=looks_delegated,
+        delegated_in_cluster=delegated_in_cluster,
         delegations_unread=saved_unread,
         may_be_kept_away=topic_configs is None or delegation.is_delegated(topic_configs),
         is_kept_away=verdict.state == "delegated",
@@ -375,11 +375,11 @@ class _Resolution:
             assumed=assumed,
         )
 
-    def finish(self, saved: Mapping[str, str] | None, *, looks_delegated: bool) -> None:
+    def finish(self, saved: Mapping[str, str] | None, *, delegated_in_cluster: bool) -> None:
         """Apply what depends on the delegation, and check the combination. ``saved``: from before the delegation."""
         if self._is_delegated and (self.delegation_reason or saved is not None):
             self._apply_delegated_keys(saved or {})
-        elif self._is_delegated and not looks_delegated and STRATEGY not in self.named:
+        elif self._is_delegated and not delegated_in_cluster and STRATEGY not in self.named:
             self.warnings += (delegation.HINT.format(topic=self._topic),)
         self.warnings += self._crossed_lags()
         self.warnings += strategy_keys.cautions(self._topic, self.values, self.origins)

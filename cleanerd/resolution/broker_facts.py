@@ -205,7 +205,7 @@ class BrokerFacts:
         return self.settings.topic_config(
             topic,
             topic_configs,
-            looks_delegated=self._looks_delegated(topic, effective),
+            delegated_in_cluster=self._delegated_in_cluster(topic, effective),
             saved=self.saved.get(topic),
             saved_unread=self.saved_unread,
             connect=self.connect,
@@ -336,7 +336,7 @@ class BrokerFacts:
             return None
         return self.metadata.topic_configs.get(topic, {})
 
-    def _looks_delegated(self, topic: str, effective: Mapping[str, str] | None) -> bool:
+    def _delegated_in_cluster(self, topic: str, effective: Mapping[str, str] | None) -> bool:
         """U-96: whether the topic itself has both values of ``cleanerd delegate``.
 
         ``effective`` settings also have what the topic does not set. The end of the metadata log counts, too.

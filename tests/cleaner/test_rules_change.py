@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HEADER = {"compaction.strategy": "header", "compaction.strategy.header": "version"}
 MARKED = {"tombstone.mode": "header", "tombstone.header": "deleted"}
-LOOKS_DELEGATED = {"min.cleanable.dirty.ratio": "1.0", "max.compaction.lag.ms": str(2**63 - 1)}
+DELEGATED_IN_CLUSTER = {"min.cleanable.dirty.ratio": "1.0", "max.compaction.lag.ms": str(2**63 - 1)}
 BY_HEADER = "strategy=header;header=version;encoding=long;tombstone.mode=null"
 BY_TIMESTAMP = "strategy=timestamp;tombstone.mode=null"
 
@@ -114,14 +114,20 @@ def config(
             False,
             id="delegated, offset after all",
         ),
-        pytest.param(config(cluster=LOOKS_DELEGATED), None, True, id="U-96: looks delegated"),
+        pytest.param(config(cluster=DELEGATED_IN_CLUSTER), None, True, id="U-96: looks delegated"),
         pytest.param(
-            config(cluster=LOOKS_DELEGATED), KAFKAS_FINGERPRINT, True, id="U-96: looks delegated, cleaned by offset"
+            config(cluster=DELEGATED_IN_CLUSTER),
+            KAFKAS_FINGERPRINT,
+            True,
+            id="U-96: looks delegated, cleaned by offset",
         ),
         pytest.param(
-            config({"compaction.strategy": "offset"}, cluster=LOOKS_DELEGATED), None, False, id="U-96: offset is named"
+            config({"compaction.strategy": "offset"}, cluster=DELEGATED_IN_CLUSTER),
+            None,
+            False,
+            id="U-96: offset is named",
         ),
-        pytest.param(config(HEADER, cluster=LOOKS_DELEGATED), None, False, id="U-96: with its strategy"),
+        pytest.param(config(HEADER, cluster=DELEGATED_IN_CLUSTER), None, False, id="U-96: with its strategy"),
         pytest.param(
             config(cluster={"min.cleanable.dirty.ratio": "1"}), None, False, id="U-96: a ratio of 1 proves nothing"
         ),
@@ -149,7 +155,7 @@ def test_the_message() -> None:
     assert never is not None
     assert "refused: stock is delegated; these settings say offset" in never.reason
     assert not never.differs
-    seen = rules_change(config(cluster=LOOKS_DELEGATED), BY_HEADER)
+    seen = rules_change(config(cluster=DELEGATED_IN_CLUSTER), BY_HEADER)
     assert seen is not None
     assert "refused: stock was last cleaned by header:version; these" in seen.reason
     assert "refused: stock was last cleaned by timestamp; these" in RulesChange(

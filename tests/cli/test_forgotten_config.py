@@ -171,7 +171,9 @@ def test_a_forgotten_config_and_state_directory_are_refused(root: Path, shell: S
     assert clean_forced(shell, path, *HEADER).code == 0
 
 
-def test_a_staged_cleaning_by_offset_is_not_applied_to_a_topic_that_looks_delegated(root: Path, shell: Shell) -> None:
+def test_a_staged_cleaning_by_offset_is_not_applied_to_a_topic_that_delegated_in_cluster(
+    root: Path, shell: Shell
+) -> None:
     """U-96: staged before the delegation, by settings that name no strategy."""
     path = log_dir_by_version(root)
     write_metadata(path, topics={"orders": UNDELEGATED})

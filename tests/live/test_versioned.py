@@ -60,8 +60,8 @@ def test_not_delegated(rounds: Rounds) -> None:
 
 def test_delegated_without_settings_and_state(rounds: Rounds) -> None:
     """U-96: only the topic's two values in the cluster show that it is delegated, also when it is forced."""
-    create_topics(rounds.broker, ["look-delegated"], min_cleanable_dirty_ratio="1", max_compaction_lag_ms=NO_LAG)
-    (result,) = rounds.clean(Name("look-delegated", 0))
+    create_topics(rounds.broker, ["delegated-in-cluster"], min_cleanable_dirty_ratio="1", max_compaction_lag_ms=NO_LAG)
+    (result,) = rounds.clean(Name("delegated-in-cluster", 0))
     assert result.outcome == "refused"
     assert "knows of no delegation; these settings say offset" in result.reason
 

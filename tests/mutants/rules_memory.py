@@ -21,7 +21,7 @@ RULES_MEMORY = (
         "a-delegated-topic-may-be-cleaned-by-offset",
         "U-8",
         "cleanerd/cleaner/rules_change.py",
-        "forgotten = (config.delegated_here or config.looks_delegated) and config.is_kafkas",
+        "forgotten = (config.delegated_here or config.delegated_in_cluster) and config.is_kafkas",
         "forgotten = False",
         (
             "tests/cleaner/test_rules_change.py::test_an_unconfirmed_change_of_settings_is_refused",
@@ -32,7 +32,7 @@ RULES_MEMORY = (
         "only-the-state-directory-knows-a-delegated-topic",
         "U-96",
         "cleanerd/cleaner/rules_change.py",
-        "forgotten = (config.delegated_here or config.looks_delegated)",
+        "forgotten = (config.delegated_here or config.delegated_in_cluster)",
         "forgotten = config.delegated_here",
         (
             "tests/cleaner/test_rules_change.py::test_an_unconfirmed_change_of_settings_is_refused",

@@ -50,7 +50,7 @@ RATIO_ONLY = {"min.cleanable.dirty.ratio": "1"}
 
 
 @pytest.mark.parametrize(
-    ("settled", "young", "effective", "looks_delegated"),
+    ("settled", "young", "effective", "delegated_in_cluster"),
     [
         pytest.param(BOTH, {}, None, True, id="on disk"),
         pytest.param(BOTH, {}, BOTH, True, id="live"),
@@ -68,7 +68,7 @@ def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
     settled: dict[str, str] | None,
     young: dict[str, str],
     effective: dict[str, str] | None,
-    looks_delegated: bool,
+    delegated_in_cluster: bool,
 ) -> None:
     """U-96: a running broker reports its defaults with them; what is young counts, as it only refuses."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
@@ -79,7 +79,7 @@ def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
         log.write_bytes(log.read_bytes() + metadata_batch(2, *records, timestamp=wall_ms()))
     facts = broker_facts(load_settings(), read_log_dir(path), [], running=True)
     given = None if effective is None else {"cleanup.policy": "compact", **effective}
-    assert facts.topic_config("orders", effective=given, segment_bytes=100).looks_delegated == looks_delegated
+    assert facts.topic_config("orders", effective=given, segment_bytes=100).delegated_in_cluster == delegated_in_cluster
 
 
 @pytest.mark.parametrize(
