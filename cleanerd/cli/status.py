@@ -262,9 +262,10 @@ def headline(view: Mapping[str, Any]) -> str:
         f"{totals['cleanings'].get('cleaned', 0)} cleaned",
         f"{human_bytes(max(0, totals['bytes_before'] - totals['bytes_after']))} saved",
     ]
-    if totals["cleanings"].get("staged"):
-        saves = human_bytes(totals.get("staged_bytes", 0))
-        words.append(f"{totals['cleanings']['staged']} staged, which saves {saves} at the broker's next start")
+    if staged := sum(each["state"] == "staged" for each in view["partitions"]):
+        known = totals.get("staged_bytes", 0)
+        saves = f"which saves {human_bytes(known)}" if known else "which takes effect"
+        words.append(f"{staged} staged, {saves} at the broker's next start")
     if totals.get("observed"):
         words.append(counted(totals["observed"], "observation"))
     if overdue := sum(_is_overdue(each, view["made_ms"]) for each in view["partitions"]):

@@ -90,6 +90,7 @@ class PartitionScan:
     expiry: ExpiryBound = BY_CLOCK
     digest_range: tuple[int, int] = (0, 0)
     tombstones_kept: int | None = None
+    cleaned_ms: int | None = None
 
     def has_nothing_to_do(self, now_ms: int) -> bool:
         """Whether nothing is to be done: no cleaning, tombstone removal, swap or examination."""
@@ -184,7 +185,14 @@ def scan_result(
         expiry=found.expiry,
         digest_range=(max(found.log.active.base, bounds.first_dirty_offset), found.log.high_watermark),
         tombstones_kept=found.tombstones_kept,
+        cleaned_ms=_cleaned_ms(state),
     )
+
+
+def _cleaned_ms(state: PartitionState | None) -> int | None:
+    """When the last cleaning ended, in whatever process; a staged one when it was swapped in."""
+    found = None if state is None or state.last_result is None else state.last_result.get("finished_ms")
+    return found if isinstance(found, int) else None
 
 
 def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:

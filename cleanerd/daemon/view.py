@@ -273,14 +273,15 @@ class Trend:
 
 @dataclass(frozen=True, slots=True)
 class DaemonTotals:
-    """Counters since the daemon's start; they only increase.
+    """Counters since the daemon's start; they only increase, except ``staged_bytes``.
 
     ``outcomes``, ``dropped``: by the words of ``clean --json``.
 
-    ``staged_bytes``: what staged cleanings save once ``cleanerd apply`` swaps them in; ``bytes_before`` and
-    ``bytes_after`` leave them out. ``observed``: partitions whose savings were computed. ``state_errors``: files of the
-    state directory that were damaged, or could not be read or written. ``clock_jumps``: ahead. ``key_passes``: more
-    than one per cleaning if the keys do not fit the offset map. ``durations``: of completed cleanings.
+    ``staged_bytes``: what the current staged cleanings save once ``cleanerd apply`` swaps them in; ``bytes_before`` and
+    ``bytes_after`` leave them out until then. ``observed``: partitions whose savings were computed. ``state_errors``:
+    files of the state directory that were damaged, or could not be read or written. ``clock_jumps``: ahead.
+    ``key_passes``: more than one per cleaning if the keys do not fit the offset map. ``durations``: of completed
+    cleanings.
     """
 
     cleanings: Mapping[str, int] = field(default_factory=dict)

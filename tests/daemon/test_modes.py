@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +14,7 @@ import pytest
 from cleanerd.broker.lock_file import is_held
 from cleanerd.broker.mode import ModeChoice
 from cleanerd.cli import main
+from cleanerd.cli.status import headline
 from cleanerd.config.load import load_settings
 from cleanerd.daemon.discovery.log_dir_scan import OFFLINE_GRACE_MS, Configured, ScanContext, dir_mode
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
@@ -159,6 +163,48 @@ def test_on_start_stages_and_apply_swaps(root: Path) -> None:
     options = [option for each in [*assignments(root), COMPACT] for option in ("--set", each)]
     assert main.run(["apply", str(root), *options]) == 0
     assert content(root) != before
+
+
+def log_bytes(root: Path) -> int:
+    return sum(each.stat().st_size for each in (root / "orders-0").glob("*.log"))
+
+
+@pytest.mark.slow
+def test_what_apply_swaps_in_counts_as_saved(root: Path) -> None:
+    """OP-11: a daemon that runs on over the broker's restart shows it as saved, and no longer as staged."""
+    make_log_dir(root, {"orders-0": two_groups()})
+    before = log_bytes(root)
+    settings = [*assignments(root), COMPACT]
+    options = [option for each in settings for option in ("--set", each)]
+    lock = ExitStack()
+
+    async def story(service: Service) -> None:
+        await until("staged", lambda: partition(service.view()).phase == "staged")
+        view = service.view()
+        saves = view.totals.staged_bytes
+        assert (view.totals.bytes_before, saves > 0) == (0, True)
+        assert f"0 cleaned, 0 B saved, 1 staged, which saves {saves} B at the broker's next start" in headline(
+            view.to_json()
+        )
+        lock.close()
+        apply = await asyncio.create_subprocess_exec(sys.executable, "-m", "cleanerd", "apply", str(root), *options)
+        assert await apply.wait() == 0
+        await until("seen", lambda: service.view().totals.cleanings == {"staged": 1, "cleaned": 1})
+        totals = service.view().totals
+        assert totals.bytes_before - totals.bytes_after == saves == before - log_bytes(root)
+        assert totals.staged_bytes == 0
+        assert totals.removed_records["superseded"] > 0
+        assert f"1 cleaned, {saves} B saved" in headline(service.view().to_json())
+        assert "staged" not in headline(service.view().to_json())
+        last = partition(service.view()).last_cleaning
+        assert last is not None
+        assert last.result["outcome"] == "cleaned"
+        await rounds(service)
+        assert service.view().totals.cleanings == {"staged": 1, "cleaned": 1}, "it counts once"
+
+    with lock:
+        lock.enter_context(held(root))
+        serve(settings, story, limits=SETTLES_SOON)
 
 
 @pytest.mark.long

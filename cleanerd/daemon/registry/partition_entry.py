@@ -297,6 +297,17 @@ def has_advanced(entry: PartitionEntry, scan: PartitionScan) -> bool:
     )
 
 
+def note_swapped_in(entry: PartitionEntry, scan: PartitionScan) -> CleaningView | None:
+    """The entry's staged cleaning once ``cleanerd apply`` has swapped it in; then it is its last cleaning."""
+    last = entry.last_cleaning
+    if last is None or last.result["outcome"] != "staged" or scan.staged is not None or scan.cleaned_ms is None:
+        return None
+    if scan.cleaned_ms <= last.ended_ms:
+        return None
+    entry.last_cleaning = replace(last, ended_ms=scan.cleaned_ms, result={**last.result, "outcome": "cleaned"})
+    return entry.last_cleaning
+
+
 def was_staged_lately(entry: PartitionEntry, now_ms: int) -> bool:
     """Whether a recently staged plan is missing or unreadable."""
     last = entry.last_cleaning

@@ -21,6 +21,7 @@ from cleanerd.daemon.registry.partition_entry import (
     note_done,
     note_next_removal,
     note_suspect,
+    note_swapped_in,
     reclaimable_bytes,
 )
 from cleanerd.daemon.registry.pauses import NO_PAUSES, Pauses
@@ -109,6 +110,7 @@ class PartitionRegistry:
         self.stale: set[Key] = set()
         self._by_name: list[PartitionEntry] | None = None
         self.digest_changes = 0
+        self._swapped_in: list[CleaningView] = []
 
     # -- input --------------------------------------------------------------------------------------------------------
 
@@ -177,6 +179,14 @@ class PartitionRegistry:
         if first and entry.saving is None:
             entry.saving = self._recall(entry.key, scan)
         note_next_removal(entry, scan, now_ms)
+        swapped_in = note_swapped_in(entry, scan)
+        if swapped_in is not None:
+            self._swapped_in.append(swapped_in)
+
+    def pop_swapped_in(self) -> list[CleaningView]:
+        """The staged cleanings that ``cleanerd apply`` has swapped in since the last call."""
+        found, self._swapped_in = self._swapped_in, []
+        return found
 
     def _quarantine(self, entry: PartitionEntry, reason: str, now_ms: int, *, by_scan: bool) -> None:
         before = entry.quarantine

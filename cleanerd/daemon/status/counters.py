@@ -61,11 +61,16 @@ class Counters:
         self._seconds.update(result.seconds)
         self._sums.update(read_records=result.records_read, kept_records=result.records_kept, key_passes=result.passes)
         if result.outcome == "staged":  # nothing is saved until cleanerd apply swaps it in
-            self._sums["staged_bytes"] += max(0, result.bytes_before - result.bytes_after)
             return
         removed = result.to_json()["removed"]
         self._removed.update({word: int(count) for word, count in removed.items()})
         self._add_swapped(done, result)
+
+    def add_swapped_in(self, clean: CleaningView) -> None:
+        """Count a staged cleaning that ``cleanerd apply`` has swapped in."""
+        self._cleanings["cleaned"] += 1
+        self._removed.update({word: int(count) for word, count in clean.result["removed"].items()})
+        self._sums.update(bytes_before=clean.result["bytes_before"], bytes_after=clean.result["bytes_after"])
 
     def _add_swapped(self, done: JobDone, result: CleaningResult) -> None:
         """Count the swapped groups, even of a cleaning that failed later (OP-12)."""
@@ -91,7 +96,6 @@ class Counters:
             key_passes=sums["key_passes"],
             bytes_before=sums["bytes_before"],
             bytes_after=sums["bytes_after"],
-            staged_bytes=sums["staged_bytes"],
             bytes_read=self._throttle.read_bytes,
             bytes_written=self._throttle.written_bytes,
             swaps=sums["swaps"],

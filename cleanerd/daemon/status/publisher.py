@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from cleanerd.daemon.limits import DAEMON_LIMITS, OF_A_VIEW, DaemonLimits, pause_seconds
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.status.view_parts import log_dir_view, partition_view, running_view
-from cleanerd.daemon.view import CanaryView, DaemonView, ErasureView
+from cleanerd.daemon.view import CanaryView, DaemonView, ErasureView, PartitionView
 from cleanerd.host.clock import wall_ms
 from cleanerd.humanize import counted
 
@@ -165,7 +166,10 @@ class Publisher:
         registry, daemon = self._registry, self._configuration.settings.daemon
         reason = self._unhealthy_reason()
         views = tuple([entry.view or partition_view(registry, entry) for entry in registry.by_name()])
-        totals, now_ms = self._counters.totals(), wall_ms()
+        for swapped_in in registry.pop_swapped_in():
+            self._counters.add_swapped_in(swapped_in)
+        totals = replace(self._counters.totals(), staged_bytes=sum(map(_staged_bytes, views)))
+        now_ms = wall_ms()
         held = self._counters.pop_longest_hold()
         differing = self._replicas.current()
         return DaemonView(
@@ -219,6 +223,14 @@ class Publisher:
             if found.error:
                 yield f"{found.path}: {found.error}" if str(found.path) not in found.error else found.error
             yield from found.warnings
+
+
+def _staged_bytes(partition: PartitionView) -> int:
+    """What its staged cleaning frees; 0 if it is unknown, because another process staged it."""
+    last = partition.last_cleaning
+    if partition.phase != "staged" or last is None or last.result.get("outcome") != "staged":
+        return 0
+    return max(0, int(last.result["bytes_before"]) - int(last.result["bytes_after"]))
 
 
 def _utilizations(registry: PartitionRegistry) -> Iterable[float]:
