@@ -288,11 +288,33 @@ def canary_line(canary: Mapping[str, Any]) -> str:
 
 def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
     """OP-17: what an operator should check, the worst first: kind, count, names, and the command for details."""
-    partitions = view["partitions"]
     stale_ms = now_ms - (view["last_scan_ms"] or now_ms)
+    lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []
+    if view["paused"]:
+        lines.append("everything is paused, so nothing is cleaned (cleanerd resume)")
+    canary = view.get("canary")
+    if canary is not None and canary["held_partition"] is not None:
+        where = f"{canary['held_partition']} in {canary['held_log_dir']}: " if canary["held_partition"] else ""
+        lines.append(
+            f"nothing is cleaned: {where}{canary['finding']} "
+            "(verify again: cleanerd retry; continue: cleanerd resume --canary)"
+        )
+    for what, names, way_out in _in_need_of_attention(view, now_ms):
+        if names:
+            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            lines.append(
+                f"{len(names):,} {what}: {', '.join(names[:_NAMED])}{more}{f' ({way_out})' if way_out else ''}"
+            )
+    return [f"needs attention: {line}" for line in lines]
+
+
+def _in_need_of_attention(view: Mapping[str, Any], now_ms: int) -> list[tuple[str, list[str], str]]:
+    """Each kind with its names and the command for details."""
+    partitions, erasures = view["partitions"], view.get("erasures", ())
     online = [each for each in view["log_dirs"] if each["online"]]
-    kinds: list[tuple[str, list[str], str]] = [
+    return [
         ("log directories offline", [each["path"] for each in view["log_dirs"] if not each["online"]], ""),
+        ("log directories without a running broker", [each["path"] for each in online if _has_no_broker(each)], ""),
         (
             "log directories below cleanerd.disk.reserve",
             [each["path"] for each in online if each["free_bytes"] < each["reserve_bytes"]],
@@ -323,26 +345,16 @@ def attention(view: Mapping[str, Any], now_ms: int) -> list[str]:
         ),
         (
             "erasure requests past their deadline",
-            [f"{each['topic']} ({each['id']})" for each in view.get("erasures", ()) if each["deadline_ms"] < now_ms],
+            [f"{each['topic']} ({each['id']})" for each in erasures if each["deadline_ms"] < now_ms],
             "cleanerd erase plan TOPIC --key K",
+        ),
+        (
+            "erasure requests that wait for a certificate",
+            [f"{each['topic']} ({each['id']})" for each in erasures if _waits_for_certificate(each)],
+            "cleanerd erase certify TOPIC",
         ),
         ("whose last cleaning failed", _names(partitions, _has_failed), "cleanerd status --history"),
     ]
-    lines = [f"the partitions were last scanned {human_ms(stale_ms)} ago"] if stale_ms > _STALE_MS else []
-    canary = view.get("canary")
-    if canary is not None and canary["held_partition"] is not None:
-        where = f"{canary['held_partition']} in {canary['held_log_dir']}: " if canary["held_partition"] else ""
-        lines.append(
-            f"nothing is cleaned: {where}{canary['finding']} "
-            "(verify again: cleanerd retry; continue: cleanerd resume --canary)"
-        )
-    for what, names, way_out in kinds:
-        if names:
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            lines.append(
-                f"{len(names):,} {what}: {', '.join(names[:_NAMED])}{more}{f' ({way_out})' if way_out else ''}"
-            )
-    return [f"needs attention: {line}" for line in lines]
 
 
 def _names(partitions: Sequence[Mapping[str, Any]], is_meant: Callable[[Mapping[str, Any]], Any]) -> list[str]:
@@ -365,7 +377,17 @@ def _is_hanging(partition: Mapping[str, Any], now_ms: int) -> bool:
 
 def _has_failed(partition: Mapping[str, Any]) -> bool:
     last = partition["last_cleaning"]
-    return last is not None and last["outcome"] == "failed" and partition["quarantine"] is None
+    return last is not None and last["outcome"] in {"failed", "quarantined"} and partition["quarantine"] is None
+
+
+def _has_no_broker(log_dir: Mapping[str, Any]) -> bool:
+    from cleanerd.broker.mode import NO_BROKER  # noqa: PLC0415 - it loads NumPy
+
+    return NO_BROKER in log_dir["mode_reason"]
+
+
+def _waits_for_certificate(erasure: Mapping[str, Any]) -> bool:
+    return bool(erasure["stages"]) and all(each["stage"] == "certify" for each in erasure["stages"])
 
 
 def show_history(output: Output, view: Mapping[str, Any], words: Sequence[str], limit: int | None) -> None:

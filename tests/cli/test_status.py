@@ -113,7 +113,14 @@ def test_partitions_that_need_attention(capsys: pytest.CaptureFixture[str]) -> N
     made = view(
         made_ms=NOW_MS,
         last_scan_ms=NOW_MS - 3_600_000,
-        log_dirs=(log_dir("/full", free_bytes=GIB), log_dir("/gone", online=False, free_bytes=0), log_dir("/well")),
+        paused=True,
+        log_dirs=(
+            log_dir("/full", free_bytes=GIB),
+            log_dir("/gone", online=False, free_bytes=0),
+            log_dir("/well"),
+            log_dir("/down", mode="offline", mode_reason="no broker runs on it; it may be about to start"),
+            log_dir("/waits", mode_reason="waits, because cleanerd.mode is live: no broker runs on it"),
+        ),
         partitions=(
             partition(number=0),
             partition(number=1, phase="quarantined", quarantine=QuarantineView("damaged", NOW_MS, 1, None)),
@@ -128,13 +135,16 @@ def test_partitions_that_need_attention(capsys: pytest.CaptureFixture[str]) -> N
             partition(number=12, waits_for=(), next_purge_ms=NOW_MS),
             partition(number=7, open_transaction=open_since(NOW_MS - 900_001)),
             partition(number=8, open_transaction=open_since(NOW_MS - 900_000)),
+            partition(number=13, last_cleaning=_clean(13, "quarantined", NOW_MS)),
             *(partition("many", number, overdue_at_ms=1) for number in range(11)),
         ),
     ).to_json()
     found = attention(made, NOW_MS)
     assert [line.removeprefix("needs attention: ") for line in found] == [
         "the partitions were last scanned 1 h ago",
+        "everything is paused, so nothing is cleaned (cleanerd resume)",
         "1 log directories offline: /gone",
+        "2 log directories without a running broker: /down, /waits",
         "1 log directories below cleanerd.disk.reserve: /full (free some space)",
         "1 quarantined: orders-1 (cleanerd status --state quarantined)",
         "1 not delegated: orders-2 (cleanerd delegate TOPIC)",
@@ -145,7 +155,7 @@ def test_partitions_that_need_attention(capsys: pytest.CaptureFixture[str]) -> N
         "1 limited by a transaction open for more than 15 minutes: orders-7 (cleanerd explain TOPIC-N)",
         "1 with timestamps that are not in milliseconds: orders-9 (cleanerd explain TOPIC-N)",
         "1 with tombstones that wait for a replica: orders-10 (cleanerd explain TOPIC-N)",
-        "1 whose last cleaning failed: orders-4 (cleanerd status --history)",
+        "2 whose last cleaning failed: orders-4, orders-13 (cleanerd status --history)",
     ]
     print_status(Output(), made, [])
     assert "needs attention: 1 quarantined: orders-1" in capsys.readouterr().out

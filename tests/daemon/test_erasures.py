@@ -163,6 +163,10 @@ def test_status(capsys: pytest.CaptureFixture[str]) -> None:
     document = view(erasures=(OPEN, LATE)).to_json()
     (line,) = (each for each in attention(document, NOW_MS) if "deadline" in each)
     assert "1 erasure requests past their deadline: orders (bb)" in line
+    (line,) = (each for each in attention(document, NOW_MS) if "certificate" in each)
+    assert line.endswith("1 erasure requests that wait for a certificate: orders (aa) (cleanerd erase certify TOPIC)")
+    dirty = replace(OPEN, stages={**OPEN.stages, "orders-1": ("dirty", "cleaned next")})
+    assert attention(view(erasures=(dirty,)).to_json(), NOW_MS) == []
     print_erasures(Output(), document["erasures"])
     printed = capsys.readouterr().out
     assert "orders-0" in printed
