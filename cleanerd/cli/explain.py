@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from cleanerd.cleaner.staged_plan import describe_staged
+from cleanerd.cleaner.verdict import NotCleanedReason
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.output import NONE_COMPACTED, Column, Output
 from cleanerd.cli.scope import note_young_topics, print_config_warnings, select_in
@@ -159,9 +160,25 @@ class Answer:
     command: str
     daemon: dict[str, Any] | None = None
 
+    @property
+    def quarantine(self) -> NotCleanedReason | None:
+        """OP-11: the running daemon's quarantine, which decides before the log does."""
+        if self.daemon is None or self.daemon["phase"] != "quarantined" or isinstance(self.what, NotCompacted):
+            return None
+        state, ends = self.what.state, []
+        if state is not None and state.quarantined_segment is not None:
+            ends.append("when the segment is replaced")
+        if state is not None and state.retry is not None:
+            ends.append(f"at {_utc(state.retry.at_ms)} ({counted(state.retry.failures, 'failure')} in a row)")
+        return NotCleanedReason("quarantine", self.daemon["reason"], ", or ".join([*ends, "with cleanerd retry"]))
+
     def to_json(self) -> dict[str, Any]:
         """The entry of ``explain --json``; ``daemon`` exists if one answered."""
-        return self.what.to_json() | ({} if self.daemon is None else {"daemon": self.daemon})
+        answer, decides = self.what.to_json(), self.quarantine
+        if decides is not None:
+            given = {"rule": decides.rule, "reason": decides.reason, "changes": decides.changes}
+            answer |= {"cleaned_now": False, **given}
+        return answer | ({} if self.daemon is None else {"daemon": self.daemon})
 
 
 def _print_all(output: Output, answers: Sequence[Answer], *, is_one: bool, failed: bool) -> None:
@@ -193,29 +210,13 @@ def _print_reason(output: Output, name: TopicPartition, rule: str, reason: str, 
 def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
     found, state = answer.found, answer.state
     bounds = found.bounds
-    if found.verdict is None:
-        done = "cleaned" if state is None or state.quarantine is None else "tried again"
-        output.line(f"{found.log.name} is {done} at the next run of cleanerd {each.command}.")
-    else:
-        _print_reason(output, found.log.name, found.verdict.rule, found.verdict.reason, found.verdict.changes)
-    if each.daemon is not None:
-        own = f"{each.daemon['phase']}, {each.daemon['mode']}"
-        failed = "" if state is None or state.quarantine is None else state.quarantine
-        reason = "" if each.daemon["reason"] == failed else f". {each.daemon['reason']}"
-        output.line(f"  The running daemon: {own}{reason}")
+    _print_verdict(output, answer, each)
     if staged := describe_staged(found.log.path):
         output.line(f"  {staged[0].upper()}{staged[1:]}.")
-    if answer.running:
+    if answer.running and found.to_clean and each.daemon is None:
         output.line("  A broker runs on this directory: use clean --live or stage, or stop the broker and use clean.")
     if bounds.overdue_ms > 0 and bounds.overdue_at_ms is not None and bounds.dirtiness.cleanable_bytes:
         output.line(f"  Overdue by max.compaction.lag.ms since {_utc(bounds.overdue_at_ms)}.")
-    if state is not None and state.quarantine is not None:
-        output.line(f"  The last attempt failed: {state.quarantine}")
-        if is_outdated(state, found.log):
-            output.line("  The segment that this is about was replaced or deleted since, so it is tried again.")
-    if state is not None and state.retry is not None:
-        failures = counted(state.retry.failures, "failure")
-        output.line(f"  {failures} in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
     if state is not None and state.next_purge_ms is not None and state.removal_known_below == bounds.first_dirty_offset:
         at = _utc(state.next_purge_ms)
         when = f"after {at} when every replica has them" if found.expiry.waits else f"at {at}"
@@ -235,6 +236,32 @@ def _print_answer(output: Output, answer: Explanation, each: Answer) -> None:
     output.table(columns, [[key, human_setting(key, value), origin] for key, value, origin in settings_of(found)])
     for note in found.notes:
         output.note(note)
+
+
+def _print_verdict(output: Output, answer: Explanation, each: Answer) -> None:
+    """Why it is or is not cleaned now: the daemon's quarantine, else the log; then an earlier failure."""
+    found, state = answer.found, answer.state
+    name, against, quarantine = found.log.name, found.verdict, each.quarantine
+    decides = quarantine or against
+    if decides is not None:
+        _print_reason(output, name, decides.rule, decides.reason, decides.changes)
+    else:
+        done = "cleaned" if state is None or state.quarantine is None else "tried again"
+        output.line(f"{name} is {done} at the next run of cleanerd {each.command}.")
+    if quarantine is not None and against is not None:
+        output.line(f"  besides: {against.reason}")
+    if each.daemon is not None:
+        reason = "" if decides is not None and each.daemon["reason"] == decides.reason else each.daemon["reason"]
+        output.line(f"  The running daemon: {each.daemon['phase']}, {each.daemon['mode']}{reason and f'. {reason}'}")
+    if state is None or state.quarantine is None:
+        return
+    if quarantine is None:
+        output.line(f"  The last attempt failed: {state.quarantine}")
+    if is_outdated(state, found.log):
+        output.line("  The segment that this is about was replaced or deleted since, so it is tried again.")
+    if quarantine is None and state.retry is not None:
+        failures = counted(state.retry.failures, "failure")
+        output.line(f"  {failures} in a row; the daemon tries again at {_utc(state.retry.at_ms)}.")
 
 
 def _utc(at_ms: int) -> str:

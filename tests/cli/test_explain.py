@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from cleanerd.cli import explain as cli_explain
 from cleanerd.errors import MachineError, NoSpaceError
 from cleanerd.resolution import explanation
 from cleanerd.segments.log_dir import read_log_dir
@@ -446,6 +447,37 @@ def test_an_earlier_failure(root: Path, shell: Shell) -> None:
     assert reported.startswith("orders-0 is tried again at the next run of cleanerd clean.\n")
     assert "The last attempt failed:" in reported
     log.write_bytes(whole)
+
+
+def test_a_quarantine_of_the_daemon_decides_first(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-11: not the ratio, and not a next run: what ends the quarantine, in text and as JSON."""
+    path = make(root)
+    log = path / "orders-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"\xff")
+    assert shell.clean(path).code == 5
+    store, log_dir = StateStore(root / "state"), read_log_dir(path)
+    state = store.load(log_dir, read_partition(log_dir, log_dir.partitions[0]))
+    assert state is not None
+    state = replace(state, retry=Retry(NOW, 2, 1_700_000_000_000))
+    store.save(log_dir, read_partition(log_dir, log_dir.partitions[0]), state)
+    daemon = {"log_dir": str(path), "phase": "quarantined", "outlook": "no", "mode": "live", "next_purge_ms": None}
+    answers = {"orders-0": {**daemon, "reason": state.quarantine}}
+    # No daemon runs here.
+    monkeypatch.setattr(cli_explain, "daemon_facts", lambda *_: answers)
+    ratio = topic("min.cleanable.dirty.ratio", 1)
+    lines = shell("explain", "orders-0", path, *COMPACT, *ratio).out.splitlines()
+    changes = "when the segment is replaced, or at 2023-11-14T22:13:20Z (2 failures in a row), or with cleanerd retry"
+    assert lines[:5] == [
+        "orders-0 is not cleaned now.",
+        "  rule:    quarantine",
+        f"  reason:  {state.quarantine}",
+        f"  changes: {changes}",
+        "  besides: dirty ratio 1.000 is not above min.cleanable.dirty.ratio 1 (clean --force or trigger cleans it)",
+    ]
+    assert lines[5] == "  The running daemon: quarantined, live"
+    assert not any("tried again" in line or "last attempt" in line for line in lines)
+    report = ask(shell, path)
+    assert (report["cleaned_now"], report["rule"], report["changes"]) == (False, "quarantine", changes)
 
 
 def test_not_compacted(root: Path, shell: Shell) -> None:

@@ -18,8 +18,10 @@ import uvloop
 
 from cleanerd.daemon.control import MAX_REQUEST_BYTES, ControlServer
 from cleanerd.daemon.control_client import send_request
+from cleanerd.daemon.registry.partition_entry import Quarantine
 from cleanerd.daemon.service import Service
 from cleanerd.errors import CleanerdError, ConfigError, RefusedError
+from tests.daemon.registries import NOW
 from tests.daemon.service import assignments, broker, control_requests, is_clean, partition, rounds, serve, until
 from tests.support.fake_agent import refuse, wait
 from tests.support.log_dirs import make_log_dir
@@ -393,5 +395,23 @@ def test_plan_and_explain_query_the_daemon(root: Path) -> None:
             (row,) = json.loads(await planned(copy, "--json"))["partitions"]
             assert "daemon" not in row
             assert re.search(r"daemon .*\n.* paused ", await planned(root))
+            assert "A broker runs" not in await explained(root), "OP-11: nothing to clean, and the daemon cleans it"
+            service.registry.named("orders-0")[0].quarantine = Quarantine("damaged (verify)", NOW, 1, NOW + 1000)
+            service.registry.named("orders-0")[0].touch()
+            await control("resume")
+            await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
+            answer = json.loads(await explained(root, "--json"))
+            assert answer["cleaned_now"] is False
+            assert (answer["rule"], answer["reason"], answer["changes"]) == (
+                "quarantine",
+                "damaged (verify)",
+                "with cleanerd retry",
+            )
+            message = await explained(root)
+            assert message.startswith(
+                "orders-0 is not cleaned now.\n  rule:    quarantine\n  reason:  damaged (verify)\n"
+                "  changes: with cleanerd retry\n  besides: nothing to clean"
+            )
+            assert "  The running daemon: quarantined, live\n" in message
 
         serve(assignments(root), story)
