@@ -17,10 +17,12 @@ from cleanerd.broker.live_broker import LiveBroker
 from cleanerd.broker.mode import SINGLE_TRY
 from cleanerd.daemon.log_events import LogEvent
 from cleanerd.daemon.view import ErasureStage, ErasureView
+from cleanerd.daemon.work.backup_limits import KeptRecord, last_kept
 from cleanerd.errors import CleanerdError
 from cleanerd.format.batch import parse_header
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name, uuid_to_base64
 from cleanerd.host.memory import batch_bytes
+from cleanerd.inspection.report import time_of
 from cleanerd.policy.removal import roll_due_ms
 from cleanerd.segments.batch_file import read_batches
 from cleanerd.segments.partition import PartitionLog, read_partition
@@ -28,11 +30,12 @@ from cleanerd.segments.record_at import record_at
 from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from cleanerd.broker.agent_facts import LogFacts
     from cleanerd.broker.agent_pool import AgentPool
+    from cleanerd.config.load import Settings
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.daemon.partition_scan import Key, PartitionScan
     from cleanerd.daemon.registry.partition_entry import PartitionEntry
@@ -45,13 +48,15 @@ _log = structlog.get_logger()
 class Found:
     """A thread's results: the open requests, and by request id the partitions whose tombstone was removed.
 
-    ``rolled``: partitions whose active segment was rolled, with the base offset of the new one.
+    ``rolled``: partitions whose active segment was rolled, with the base offset of the new one. ``kept``: of the
+    removed ones, the last cleaning whose kept segments have the tombstone.
     """
 
     requests: tuple[ErasureRequest, ...]
     gone: frozenset[tuple[str, Key]]
     warnings: tuple[str, ...] = ()
     rolled: tuple[tuple[Key, int], ...] = ()
+    kept: Mapping[tuple[str, Key], KeptRecord] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,7 @@ class Erasures:
     registry: PartitionRegistry
     agents: AgentPool
     now_ms: Callable[[], int]
+    settings: Callable[[], Settings]
     found: Found = field(default=Found((), frozenset()))
     _marked: set[Key] = field(default_factory=set)
 
@@ -142,12 +148,24 @@ class Erasures:
         if scan is None:
             return "unknown", "not scanned yet"
         if scan.first_dirty_offset <= offset < scan.first_uncleanable_offset:
-            return "dirty", "cleaned next" if self.registry.work_of(entry) == "live" else scan.reason or "to be cleaned"
+            is_next = self.registry.work_of(entry) == "live" and not entry.hold.reason
+            return "dirty", "cleaned next" if is_next else entry.hold.reason or scan.reason or "to be cleaned"
         if scan.first_dirty_offset <= offset:
             return "blocked", f"the tombstone at offset {offset} cannot be cleaned yet: see cleanerd erase plan"
+        if kept := self.found.kept.get((request.id, entry.key)):
+            return "kept", self._until(kept)
         if (request.id, entry.key) in self.found.gone:
             return "certify", f"run cleanerd erase certify {request.topic}"
         return "tombstone", "only the tombstone is left: cleanerd erase plan shows until when"
+
+    def _until(self, kept: KeptRecord) -> str:
+        """How long kept segments have the key."""
+        daemon = self.settings().daemon
+        what = f"the segments in {kept.directory} still have the key"
+        if not any(each in kept.directory.parents for each in daemon.cleanerd_keep_replaced_dir):
+            return f"{what}: delete them"
+        ends_ms = kept.cleaned_ms + daemon.cleanerd_keep_replaced_retention_ms
+        return f"{what} until {time_of(ends_ms)} (cleanerd.keep.replaced.retention.ms)"
 
 
 def roll_segments(blocked: Sequence[ActiveTombstone], agents: AgentPool, now_ms: int) -> list[tuple[Key, int] | str]:
@@ -190,9 +208,24 @@ def _read(state_dir: Path, scans: Sequence[tuple[Key, PartitionScan]], tried: Se
         for key, scan in scans
         if key[1].topic == request.topic and _is_gone(request, scan)
     )
+    kept = {
+        (request.id, key): record
+        for request in requests
+        for key, scan in scans
+        if (request.id, key) in gone and (record := _kept(state_dir, request, scan)) is not None
+    }
     refused = tuple(each for each in tried if isinstance(each, str))
     rolled = tuple(each for each in tried if not isinstance(each, str))
-    return Found(requests, gone, (*store.warnings, *refused), rolled)
+    return Found(requests, gone, (*store.warnings, *refused), rolled, kept)
+
+
+def _kept(state_dir: Path, request: ErasureRequest, scan: PartitionScan) -> KeptRecord | None:
+    """The last cleaning of which kept segments have the request's tombstone. Older ones may have the value."""
+    offset = request.tombstones[scan.name.partition]
+    try:
+        return last_kept(state_dir, scan.log_dir, (scan.name, scan.topic_id), offset, request.key.is_of)
+    except (CleanerdError, OSError):
+        return None  # the sweep of kept segments reports that
 
 
 def _is_gone(request: ErasureRequest, scan: PartitionScan) -> bool:

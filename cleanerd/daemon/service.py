@@ -134,7 +134,9 @@ class Service:
         )
         warnings = StandingWarnings(store, clock)
         agents = AgentPool()
-        self._erasures = Erasures(daemon.cleanerd_state_dir, self.registry, agents, clock.now_ms)
+        self._erasures = Erasures(
+            daemon.cleanerd_state_dir, self.registry, agents, clock.now_ms, lambda: self.configuration.settings
+        )
         counters = Counters(store, clock, self._throttle, workers, agents)
         self._writer = WorkerPool(1, "cleanerd-writer")
         self._written: asyncio.Future[str] | None = None

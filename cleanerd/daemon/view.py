@@ -195,11 +195,12 @@ class LogDirView:
         return {**shallow, "agent": None if self.agent is None else dict(self.agent)}
 
 
-ErasureStage = Literal["unknown", "blocked", "dirty", "tombstone", "certify"]
+ErasureStage = Literal["unknown", "blocked", "dirty", "tombstone", "kept", "certify"]
 """``unknown``: its partition was not scanned.
 
 ``blocked``: the tombstone cannot be cleaned yet. ``dirty``: a cleaning is due. ``tombstone``: only the tombstone is
-left, until its delete horizon. ``certify``: removed from the log.
+left, until its delete horizon. ``kept``: removed from the log, but segments that are kept for ``undo`` have the key.
+``certify``: removed from both.
 """
 
 

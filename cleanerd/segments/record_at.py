@@ -14,6 +14,8 @@ from cleanerd.segments.batch_file import read_batches
 from cleanerd.segments.same_file import read_companion
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanerd.segments.partition import PartitionLog
     from cleanerd.segments.segment import Segment
 
@@ -30,8 +32,17 @@ def record_at(log: PartitionLog, offset: int) -> Record | None:
         return None
     path = log.path / file_name(segment.base, SEGMENT_SUFFIX)
     start = _position_below(log, segment, offset)
-    is_active = segment is log.active
-    for stored in read_batches(path, start=start, cut_tail_ends=is_active, limit_bytes=batch_bytes()):
+    return record_in(path, offset, start=start, may_be_torn=segment is log.active)
+
+
+def record_in(path: Path, offset: int, *, start: int = 0, may_be_torn: bool = False) -> Record | None:
+    """The same, in the file of one segment from the batch at ``start``.
+
+    Raises:
+        CorruptionError: a batch before it is damaged, or has an older format.
+        CleanerdError, OSError: it cannot be read.
+    """
+    for stored in read_batches(path, start=start, cut_tail_ends=may_be_torn, limit_bytes=batch_bytes()):
         header = parse_header(stored.data, where=str(path), origin=stored.position)
         if header.base_offset > offset:
             break

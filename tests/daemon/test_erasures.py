@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,17 +10,32 @@ import pytest
 
 from cleanerd.broker.agent_pool import AgentPool
 from cleanerd.broker.mode import ModeChoice
+from cleanerd.cli.main import run
 from cleanerd.cli.output import Output
 from cleanerd.cli.status import attention, print_erasures
+from cleanerd.config.load import load_settings
 from cleanerd.daemon.erasures import Erasures, Found
 from cleanerd.daemon.view import ErasureView
 from cleanerd.errors import ConfigError
 from cleanerd.format.names import uuid_to_base64
+from cleanerd.inspection.report import time_of
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.erasure_requests import ErasureRequest, ErasureRequests, KeyHash
+from cleanerd.swap.kept_segments import KeptSegments
 from tests.cleaner.driver import config
 from tests.cli.erasing import ABSENT, KEY, PRESENT, SALT, TOPIC_ID
-from tests.daemon.registries import CLEAN, NOW, PATH, done, entry_of, partition_scan, registry_with, result, triggers
+from tests.daemon.registries import (
+    CLEAN,
+    DAY_MS,
+    NOW,
+    PATH,
+    done,
+    entry_of,
+    partition_scan,
+    registry_with,
+    result,
+    triggers,
+)
 from tests.daemon.views import NOW_MS, view
 from tests.support.fake_agent import FakeAgent, Refusal
 from tests.support.log_dirs import Partition, make_log_dir
@@ -46,8 +62,8 @@ def requested(offset: int = 15, **facts: Any) -> ErasureRequest:
     )
 
 
-def erasures_of(state_dir: Path, registry: PartitionRegistry, now_ms: int = NOW) -> Erasures:
-    return Erasures(state_dir, registry, AgentPool(), lambda: now_ms)
+def erasures_of(state_dir: Path, registry: PartitionRegistry, now_ms: int = NOW, *settings: str) -> Erasures:
+    return Erasures(state_dir, registry, AgentPool(), lambda: now_ms, lambda: load_settings([], settings, {}))
 
 
 def following(tmp_path: Path, registry: PartitionRegistry, *requests: ErasureRequest) -> Erasures:
@@ -121,6 +137,40 @@ def test_the_log_shows_when_the_tombstone_is_gone(tmp_path: Path) -> None:
             file.write_bytes(b"\x00" * 70)
             erasures.apply(erasures.reading()())
             assert stage(erasures) == "tombstone"
+
+
+@pytest.mark.slow
+def test_kept_segments_still_have_the_key(tmp_path: Path) -> None:
+    """U-88: `erase certify` finds the key there, so it is not the next step. Later cleanings do not matter."""
+    logs = make_log_dir(tmp_path / "logs", {"orders-0": Partition(PRESENT, topic_id=TOPIC_ID)})
+    kept, state = tmp_path / "kept", tmp_path / "state"
+    kept.mkdir()
+    named = [f"cleanerd.state.dir={state}", "cleanerd.disk.reserve=0", "topics.orders.cleanup.policy=compact"]
+    options = ["--yes", "--force", "--quiet", *(word for each in named for word in ("--set", each))]
+    for after_ms in (0, 2 * DAY_MS, 4 * DAY_MS):
+        now = ["--now-ms", str(NOW + after_ms), "--from-start", "--keep-replaced", str(kept)]
+        assert run(["clean", str(logs), *options, *now]) == 0
+    entries = KeptSegments(state).entries()
+    removed_by = entries[1]
+    ErasureRequests(state).save(requested(2))
+    log_dir = read_log_dir(logs)
+    registry = registry_with(partition_scan(**{**QUIET, **CLEAN}, log_dir=log_dir, first_dirty_offset=3))
+    managed = [f"cleanerd.keep.replaced.dir={kept}", "cleanerd.keep.replaced.retention.ms=1d"]
+    until = time_of(removed_by.cleaned_ms + DAY_MS)
+    for settings, ends in ((managed, f"until {until} (cleanerd.keep.replaced.retention.ms)"), ([], ": delete them")):
+        erasures = erasures_of(state, registry, NOW, *settings)
+        for _ in range(2):  # the first reading finds the requests, the second one reads their logs
+            erasures.apply(erasures.reading()())
+        ((found, reason),) = erasures.views()[0].stages.values()
+        assert found == "kept"
+        assert reason.startswith(f"the segments in {removed_by.kept} still have the key")
+        assert reason.endswith(ends)
+    shutil.rmtree(removed_by.kept)
+    erasures.apply(erasures.reading()())
+    assert stage(erasures) == "kept", "the first cleaning's have it as well"
+    shutil.rmtree(entries[0].kept)
+    erasures.apply(erasures.reading()())
+    assert stage(erasures) == "certify"
 
 
 def test_certified_requests_and_damaged_files(tmp_path: Path) -> None:

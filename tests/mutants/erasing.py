@@ -171,6 +171,14 @@ ERASING = (
         ("tests/daemon/test_erasures.py::test_the_log_shows_when_the_tombstone_is_gone",),
     ),
     Mutant(
+        "a-key-in-kept-segments-is-to-be-certified",
+        "U-88",
+        "cleanerd/daemon/erasures.py",
+        "        if kept := self.found.kept.get((request.id, entry.key)):",
+        "        if (kept := self.found.kept.get((request.id, entry.key))) and False:",
+        ("tests/daemon/test_erasures.py::test_kept_segments_still_have_the_key",),
+    ),
+    Mutant(
         "an-active-segment-is-rolled-at-once",
         "U-91",
         "cleanerd/daemon/erasures.py",

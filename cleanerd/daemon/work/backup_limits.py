@@ -7,23 +7,28 @@ backups every minute, because the next cleaning may come much later.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError
+from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.host.clock import Clock, steady_ms
 from cleanerd.humanize import human_bytes
 from cleanerd.segments.keep_dir import on_its_file_system
 from cleanerd.segments.log_dir import LogDir, read_log_dir
+from cleanerd.segments.record_at import record_in
 from cleanerd.swap.backup import BackupPlace, require_keepable
 from cleanerd.swap.backup_limits import ClockReadings, KeepLimits, prune_kept
 from cleanerd.swap.kept_segments import KeptSegments, KeptSize
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from cleanerd.config.load import Settings
+    from cleanerd.format.names import TopicPartition
     from cleanerd.state.cleaner_checkpoint import StateStore
 
 SWEEP_SECONDS: Final = 60.0
@@ -103,6 +108,40 @@ class BackupLimits:
         with self._lock:
             if text not in self._warnings:
                 self._warnings.append(text)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRecord:
+    """A record in kept segments: their directory, and when the cleaning replaced them."""
+
+    directory: Path
+    cleaned_ms: int
+
+
+def last_kept(
+    state_dir: Path,
+    log_dir: LogDir,
+    partition: tuple[TopicPartition, UUID | None],
+    offset: int,
+    is_key: Callable[[bytes], bool],
+) -> KeptRecord | None:
+    """The last cleaning of the partition of which kept segments have a record of that key at ``offset``.
+
+    Raises:
+        CleanerdError: the list of kept segments cannot be read.
+    """
+    kept = KeptSegments(state_dir)
+    for entry in reversed(kept.entries()):
+        if (entry.name, entry.topic_id) != partition or not kept.is_of(entry, log_dir):
+            continue
+        bases = [segment.base for group in entry.groups for segment in group.segments if segment.base <= offset]
+        try:
+            record = record_in(Path(entry.kept) / file_name(max(bases), SEGMENT_SUFFIX), offset) if bases else None
+        except (CleanerdError, OSError):
+            continue  # deleted meanwhile, or damaged
+        if record is not None and record.key is not None and is_key(record.key):
+            return KeptRecord(Path(entry.kept), entry.cleaned_ms)
+    return None
 
 
 def _limits(settings: Settings) -> KeepLimits:
