@@ -10,6 +10,7 @@ from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.cleaner.staged_plan import describe_staged, staged_json
 from cleanerd.cli.options import FEW_PARTITIONS
 from cleanerd.cli.output import NONE_COMPACTED, Column, Output
+from cleanerd.config.delegation import RATIO
 from cleanerd.config.fingerprint import describe_settings, fingerprint
 from cleanerd.humanize import counted, describe_reclaimable, human_bytes, human_change, human_count
 
@@ -160,18 +161,26 @@ def saved_bytes(group: Sequence[PlanRow]) -> int:
 
 
 def _summary(rows: Sequence[PlanRow]) -> str:
-    """All rows in one line."""
+    """All rows in one line: what would be cleaned, and what only --force cleans."""
     found = [row.found for row in rows if row.found is not None]
-    work = sum(row.found is not None and row.error is None and row.found.to_clean for row in rows)
-    words = [
-        f"{counted(len(rows), 'partition')}, {human_bytes(sum(map(_size, found)))}: {work:,} to clean",
-        f"{human_bytes(sum(each.bounds.dirtiness.cleanable_bytes for each in found))} cleanable",
-    ]
-    if saves := _estimate(rows):
+    work = [row for row in rows if row.found is not None and row.error is None and row.found.to_clean]
+    cleanable = sum(row.found.bounds.dirtiness.cleanable_bytes for row in work if row.found is not None)
+    words = [f"{counted(len(rows), 'partition')}, {human_bytes(sum(map(_size, found)))}: {len(work):,} to clean"]
+    if work:
+        words.append(f"{human_bytes(cleanable)} cleanable")
+    if saves := _estimate(work):
         words.append(f"would save {saves}")
+    forced = [row for row in rows if row.error is None and _is_below_ratio(row)]
+    if saved_bytes(forced):
+        words.append(f"{_estimate(forced)} more with --force")
     if errors := sum(row.error is not None for row in rows):
         words.append(counted(errors, "error"))
     return ", ".join(words)
+
+
+def _is_below_ratio(row: PlanRow) -> bool:
+    verdict = None if row.found is None else row.found.verdict
+    return verdict is not None and verdict.rule == RATIO
 
 
 def _idle(rows: Sequence[PlanRow]) -> str:

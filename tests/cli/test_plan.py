@@ -95,6 +95,27 @@ def test_the_expected_saving_of_a_small_log_is_exact(root: Path, shell: Shell) -
     assert [each["reclaimable"] for each in answer.json["partitions"]] == [None] * 2
 
 
+def test_the_first_line_counts_what_will_be_cleaned(root: Path, shell: Shell) -> None:
+    """Not what only --force cleans: that is added behind it."""
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), "rare-0": dirty(), "rare-1": dirty()})
+    words = (
+        *COMPACT,
+        "--set",
+        "topics.rare.cleanup.policy=compact",
+        "--set",
+        "topics.rare.min.cleanable.dirty.ratio=1",
+    )
+    orders, *rare = shell("plan", path, "--json", "--quiet", *words).json["partitions"]
+    (first, *_) = shell("plan", path, "--quiet", *words).out.splitlines()
+    saves, more = orders["reclaimable"]["bytes"], sum(each["reclaimable"]["bytes"] for each in rare)
+    assert first.split(": ")[1] == (
+        f"1 to clean, {human_bytes(orders['cleanable_bytes'])} cleanable, would save {human_bytes(saves)}, "
+        f"{human_bytes(more)} more with --force"
+    )
+    (first, *_) = shell("plan", path, "--quiet", "--partition", "rare", *words).out.splitlines()
+    assert first.split(": ")[1] == f"0 to clean, {human_bytes(more)} more with --force"
+
+
 def test_a_large_log_is_sampled(root: Path, shell: Shell) -> None:
     """U-41: with its error, at a width of 80."""
     make_log(root / "logs", LogShape("", "", 128, 16, 0.9), unpacked_bytes=1 << 20, segment_bytes=1 << 18)
