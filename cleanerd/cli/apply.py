@@ -59,7 +59,7 @@ def apply(
     results: list[CleaningResult] = []
     failures: list[CleanerdError] = []
     for path in log_dirs:
-        with collected(failures, common.output):
+        with collected(failures):
             results += _apply_dir(common.output, settings, path, log_dirs, wanted, unclean=unclean, kept=kept)
     if results or common.output.as_json:
         print_results(common.output, results, failures)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from cleanerd.cli.output import print_error
 from cleanerd.errors import CleanerdError, as_cleanerd_error
 from cleanerd.resolution.checkpoint_pair import FirstReadings
 from cleanerd.resolution.log_dir_session import LogDirSession
@@ -60,7 +61,7 @@ class CleaningRequest:
         sessions: list[LogDirSession] = []
         failures: list[CleanerdError] = []
         for path in self.paths:
-            with collected(failures, self.output):
+            with collected(failures):
                 sessions.append(LogDirSession.open(self.settings, self.store, path, self.paths))
         return sessions, failures
 
@@ -79,7 +80,7 @@ class CleaningRequest:
         if sessions:
             first()
         for session in sessions:
-            with collected(failures, self.output):
+            with collected(failures):
                 results += work(self, session)
         for warning in self.store.warnings:
             self.output.warning(warning)
@@ -87,11 +88,11 @@ class CleaningRequest:
 
 
 @contextlib.contextmanager
-def collected(failures: list[CleanerdError], output: Output) -> Iterator[None]:
+def collected(failures: list[CleanerdError]) -> Iterator[None]:
     """Print and collect an error in the block; then the next directory follows."""
     try:
         yield
     except (CleanerdError, OSError) as caught:
         error = as_cleanerd_error(caught, "")
-        output.warning(str(error))
+        print_error(str(error))
         failures.append(error.without_frames())

@@ -42,7 +42,7 @@ def move_aside_command(
     log_dirs = common.log_dirs(log_dirs)
     request = _MoveRequest(common, log_dirs, partitions, to, yes=yes)
     for path in log_dirs:
-        with collected(request.failures, common.output):
+        with collected(request.failures):
             request.move_in(path)
     return request.finish()
 
@@ -85,7 +85,7 @@ class _MoveRequest:
                 record_aside_dir(state_dir, place)
             locked = LockedDir(log_dir, lock, session.store, facts.resources())
             for name in names:
-                with collected(self.failures, self.output):
+                with collected(self.failures):
                     self.moved.append((name, move_aside(locked, name, place)))
 
     def _allowed(self, log_dir: LogDir, facts: BrokerFacts) -> list[TopicPartition]:
@@ -97,7 +97,7 @@ class _MoveRequest:
         known = self._query_cluster(log_dir, names) if names else {}
         allowed = []
         for name in names:
-            with collected(self.failures, self.output):
+            with collected(self.failures):
                 if name in known:
                     _require_led_elsewhere(facts, name, known[name])
                 else:

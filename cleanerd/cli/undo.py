@@ -6,10 +6,11 @@ import contextlib
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from cleanerd.broker.lock_file import is_held
 from cleanerd.cli.each_dir import collected
 from cleanerd.cli.output import Column, Output
 from cleanerd.cli.scope import select_in
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from cleanerd.resolution.selection import PartitionSelection
 
 LOCK_WAIT_SECONDS = 2.0
+
+_NAMED: Final = 5
+"""How many partitions the question names."""
 
 
 def undo(
@@ -64,7 +68,7 @@ def undo(
     results: list[UndoResult] = []
     failures: list[CleanerdError] = []
     for path in log_dirs:
-        with collected(failures, common.output):
+        with collected(failures):
             results += _undo_dir(common.output, settings, path, log_dirs, wanted, undoable, kept, hide_later=hide_later)
     for warning in undoable.warnings:
         common.output.warning(warning)
@@ -95,16 +99,20 @@ def _require_described(kept: Path, undoable: KeptSegments, state_dir: Path) -> N
 
 
 def _question(undoable: KeptSegments, paths: Sequence[Path], wanted: PartitionSelection) -> str | None:
-    """For example ``Undo the last cleaning of 2 partitions (10.6 MiB were kept)?``; None if nothing can be undone."""
+    """For example ``Undo the last cleaning of orders-0, orders-1 (10.6 MiB kept)?``; None if nothing can be undone."""
     found: list[KeptEntry] = []
     for path in paths:
-        with contextlib.suppress(CleanerdError):  # reported later
+        # Both are reported later.
+        if is_held(path):
+            continue
+        with contextlib.suppress(CleanerdError):
             log_dir = read_log_dir(path)
             newest = _newest(entries_of(undoable, log_dir), wanted)
             found += [entry for name, entry in newest.items() if name in log_dir.partitions]
     if not found:
         return None
-    what = str(found[0].name) if len(found) == 1 else counted(len(found), "partition")
+    more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    what = f"{', '.join(str(entry.name) for entry in found[:_NAMED])}{more}"
     return f"Undo the last cleaning of {what} ({human_bytes(sum(entry.kept_bytes for entry in found))} kept)?"
 
 

@@ -35,7 +35,7 @@ def test_several_directories(root: Path, shell: Shell) -> None:
     assert [entry["log_dir"] for entry in answer.json["partitions"]] == [str(first), str(second)]
     assert answer.code == 6
     assert answer.errors == [
-        f"warning: {root / 'nowhere'}: does not exist (name a directory from the broker's log.dirs)"
+        f"cleanerd: {root / 'nowhere'}: does not exist (name a directory from the broker's log.dirs)"
     ]
     assert keys(first / "orders-0") == keys(second / "orders-1") == CLEANED
     assert shell.clean(root / "nowhere", "--json").code == 3

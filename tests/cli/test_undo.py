@@ -129,6 +129,20 @@ def test_only_this_partition(root: Path, shell: Shell) -> None:
     assert (keys(path / "orders-0"), keys(path / "orders-1")) == (CLEANED, DIRTY)
 
 
+def test_the_question_names_the_partitions(root: Path, shell: Shell) -> None:
+    """One that pauses and undoes a single partition sees that all are undone. A held directory is refused unasked."""
+    path = make_log_dir(root / "logs", {f"orders-{number}": dirty() for number in range(7)})
+    clean_and_keep(shell, path)
+    answer = shell("undo", path, typed="n")
+    assert answer.code == 1
+    assert "Undo the last cleaning of orders-0, orders-1, orders-2, orders-3, orders-4 and 2 more (" in answer.err
+    assert "Undo the last cleaning of orders-3 (" in shell("undo", path, "--partition", "orders-3", typed="n").err
+    with lock_holder(path) as pid:
+        answer = shell("undo", path, typed="n")
+    assert (answer.code, "Undo" in answer.err) == (4, False)
+    assert answer.err.startswith(f"cleanerd: {path}/.lock: is held by process {pid}")
+
+
 def test_appended_records_do_not_matter(root: Path, shell: Shell) -> None:
     """The broker ran in between, rolled a segment and wrote on."""
     path = make(root)
