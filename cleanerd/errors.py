@@ -199,8 +199,8 @@ class BatchTooLargeError(UnsupportedLogError):
 
 
 DELETE_RECORDS: Final = (
-    "kafka-delete-records.sh (a topic with cleanup.policy=compact refuses that: set retention.ms=-1 and "
-    "retention.bytes=-1, then cleanup.policy=compact,delete, and set them back afterwards)"
+    "kafka-delete-records.sh; a topic with cleanup.policy=compact refuses that until you set retention.ms=-1 and "
+    "retention.bytes=-1, then cleanup.policy=compact,delete; set them back afterwards"
 )
 """A broker deletes records only where cleanup.policy has ``delete`` (``Partition.deleteRecordsOnLeader``)."""
 

@@ -29,7 +29,7 @@ from cleanerd.resolution.log_dir_session import LogDirSession
 from cleanerd.resolution.shared_keys import SharedKeys
 from cleanerd.segments.log_dir import partition_names
 from cleanerd.state.cleaner_checkpoint import StateStore
-from cleanerd.state.quarantine import is_outdated
+from cleanerd.state.quarantine import cause_and_fixes, is_outdated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from cleanerd.format.names import TopicPartition
 
 
+_QUARANTINE: Final = "quarantine"
 _COMMANDS: Final = {"offline": "clean", "on-start": "stage", "live": "clean --live"}
 
 
@@ -170,7 +171,7 @@ class Answer:
             ends.append("when the segment is replaced")
         if state is not None and state.retry is not None:
             ends.append(f"at {_utc(state.retry.at_ms)} ({counted(state.retry.failures, 'failure')} in a row)")
-        return NotCleanedReason("quarantine", self.daemon["reason"], ", or ".join([*ends, "with cleanerd retry"]))
+        return NotCleanedReason(_QUARANTINE, self.daemon["reason"], ", or ".join([*ends, "with cleanerd retry"]))
 
     def to_json(self) -> dict[str, Any]:
         """The entry of ``explain --json``; ``daemon`` exists if one answered."""
@@ -201,9 +202,12 @@ def _print_all(output: Output, answers: Sequence[Answer], *, is_one: bool, faile
 
 
 def _print_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:
+    cause, fixes = cause_and_fixes(reason) if rule == _QUARANTINE else (reason, [])
     output.line(f"{name} is not cleaned now.")
     output.line(f"  rule:    {rule}")
-    output.line(f"  reason:  {reason}")
+    output.line(f"  reason:  {cause}")
+    for fix in fixes:
+        output.line(f"           -> {fix}")
     output.line(f"  changes: {changes}")
 
 

@@ -26,7 +26,7 @@ from cleanerd.segments.reading import SegmentReader
 from cleanerd.segments.torn_tail import decided_below
 from cleanerd.state.other_places import rules_of
 from cleanerd.state.places import is_there
-from cleanerd.state.quarantine import is_outdated
+from cleanerd.state.quarantine import cause_and_fixes, is_outdated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,8 +139,9 @@ def check_quarantine(findings: CheckResults, log_dir: LogDir, logs: Sequence[Par
             fix = "nothing: the daemon's next scan, or the next cleaning, tries it again"
             findings.note("quarantine", what, log.path, fix)
         else:
-            fix = f"remove the cause and clean it again, or cleanerd retry {log.name}; the daemon tries again by itself"
-            findings.warning("quarantine", state.quarantine, log.path, fix)
+            cause, fixes = cause_and_fixes(state.quarantine)
+            again = f"clean it again, or cleanerd retry {log.name}; the daemon tries again by itself"
+            findings.warning("quarantine", cause, log.path, "; ".join([*(fixes or ["remove the cause"]), again]))
     for warning in store.warnings[known:]:
         where, _, what = warning.partition(": ")
         fix = "make it readable; if you delete it, it is forgotten how far and by which strategy it was cleaned"

@@ -25,6 +25,16 @@ def quarantined(
     return replace(state, quarantine=reason, quarantined_segment=_segment_of(error, log))
 
 
+def cause_and_fixes(reason: str) -> tuple[str, list[str]]:
+    """The parts of an error's text, ``cause (fix; fix)``."""
+    depth = 0
+    for at in reversed(range(len(reason) if reason.endswith(")") else 0)):
+        depth += {")": 1, "(": -1}.get(reason[at], 0)
+        if not depth:
+            return reason[:at].rstrip(), reason[at + 1 : -1].split("; ")
+    return reason, []
+
+
 def is_outdated(state: PartitionState, log: PartitionLog) -> bool:
     """Whether the quarantined segment was repaired, cleaned or deleted since.
 

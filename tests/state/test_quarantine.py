@@ -13,7 +13,7 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.segments.partition import PartitionLog, read_partition
 from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore
-from cleanerd.state.quarantine import forget_quarantine, is_outdated, quarantined
+from cleanerd.state.quarantine import cause_and_fixes, forget_quarantine, is_outdated, quarantined
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 
@@ -84,3 +84,19 @@ def test_the_segment_is_stored_and_cleared(log_dir: Path, tmp_path: Path) -> Non
     store.save(found, log, state)
     forget_quarantine(store, found, log)
     assert store.load(found, log) == before
+
+
+@pytest.mark.parametrize(
+    ("reason", "parts"),
+    [
+        (
+            "a.log: CRC (batch at offset 5) (copy it; or wait (a day))",
+            ("a.log: CRC (batch at offset 5)", ["copy it", "or wait (a day)"]),
+        ),
+        ("broken", ("broken", [])),
+        ("broken)", ("broken)", [])),
+    ],
+)
+def test_the_way_out_is_separate(reason: str, parts: tuple[str, list[str]]) -> None:
+    """OP-10: an error's text ends with it, in parentheses."""
+    assert cause_and_fixes(reason) == parts
