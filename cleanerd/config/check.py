@@ -6,6 +6,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.config.topic_config import DEFAULT_ORIGIN
 from cleanerd.errors import ConfigError, RefusedError
 
 if TYPE_CHECKING:
@@ -68,10 +69,14 @@ def nearest_existing(path: Path) -> Path:
     return next((place for place in places if os.path.exists(place)), places[-1])
 
 
-def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigError]:
+UNKNOWN_HERE: Final = "; what the topic sets in the cluster is not known here: cleanerd doctor and explain use it"
+
+
+def contradictions(settings: Settings, warnings: list[str], *, by_topic: bool = True) -> Iterator[ConfigError]:
     """Contradictory settings of one topic; ``warnings`` gets settings that may surprise (R280-7, R280-13, U-25).
 
-    For a glob the result stands for every topic that matches it, with the glob as the topic's name.
+    For a glob the result stands for every topic that matches it, with the glob as the topic's name. ``by_topic`` False:
+    no warnings about topics, because the caller knows their settings in the cluster.
     """
     for topic in dict.fromkeys(table.name for table in settings.tables):
         try:
@@ -81,7 +86,8 @@ def contradictions(settings: Settings, warnings: list[str]) -> Iterator[ConfigEr
         except RefusedError as error:
             warnings.append(f"{error}: its settings have no effect")
         else:
-            warnings += found.warnings
+            if by_topic:
+                warnings += [f"{each}{UNKNOWN_HERE if DEFAULT_ORIGIN in each else ''}" for each in found.warnings]
     daemon = settings.daemon
     if daemon.log_cleaner_compaction_strategy == "header" and not daemon.log_cleaner_compaction_strategy_header:
         warnings.append(

@@ -53,7 +53,11 @@ def check_settings(findings: CheckResults, paths: Sequence[Path], assignments: S
     """As ``config check``; returns None if the settings cannot be used."""
     settings, problems = read_settings(paths, assignments)
     warnings: list[str] = []
-    found = problems if settings is None else [*missing_paths(settings), *contradictions(settings, warnings)]
+    found = (
+        problems
+        if settings is None
+        else [*missing_paths(settings), *contradictions(settings, warnings, by_topic=False)]
+    )
     for problem in found:
         findings.failed("settings", problem, "see cleanerd config check")
     for text in warnings:

@@ -107,6 +107,7 @@ def test_check_warns_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     code, problems, (late,) = checked(capsys, "topics.orders.compaction.strategy=timestamp")
     assert (code, problems) == (0, [])
     assert "delete.retention.ms of orders is 1 d (Kafka default), shorter than segment.ms 7 d" in late
+    assert late.endswith("; what the topic sets in the cluster is not known here: cleanerd doctor and explain use it")
     strategy = "topics.orders.compaction.strategy=timestamp"
     assert checked(capsys, strategy, "topics.orders.delete.retention.ms=8d") == (0, [], [])
     lag = checked(capsys, strategy, "topics.orders.delete.retention.ms=8d", "topics.orders.max.compaction.lag.ms=9d")

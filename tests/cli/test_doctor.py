@@ -364,6 +364,11 @@ def test_delegation(root: Path, shell: Shell) -> None:
     assert findings(answer, "delegation") == [("ok", "Kafka's cleaner skips the topic")]
     ((level, what),) = findings(answer, "strategy")
     assert (level, "brings its key back" in what) == ("warning", True)
+    assert not any("brings its key back" in what for _, what in findings(answer, "settings")), "it is said once"
+    write_metadata(path, topics={"orders": {**topic, "segment.ms": "1000"}})
+    answer = shell("doctor", path, "--json", *by_time)
+    assert not findings(answer, "strategy")
+    assert not any("brings its key back" in what for _, what in findings(answer, "settings")), "its segments roll soon"
 
 
 def test_kafkas_cleaner_that_is_off(root: Path, shell: Shell) -> None:
