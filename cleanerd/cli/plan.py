@@ -18,6 +18,7 @@ from cleanerd.cli.change_cost import NO_COST, cost_of
 from cleanerd.cli.cleaning_options import options_from
 from cleanerd.cli.plan_report import ExactReclaimable, PlanRow, SwitchRow, print_plan
 from cleanerd.cli.scope import (
+    none_compacted,
     note_missing_configs,
     note_server_properties,
     note_skipped_links,
@@ -118,6 +119,7 @@ def preview(
         require_keep_dir(kept, paths)
     note_server_properties(common.output, settings)
     rows: list[PlanRow] = []
+    young_topics = 0
     modes: dict[Path, ModeChoice] = {}
     first, shared_keys = FirstReadings(), SharedKeys()
     for session in sessions:
@@ -147,14 +149,14 @@ def preview(
                 ),
             )
             if choice.mode == "on-start" and not wanted:
-                note_young_topics(common.output, partitions, targets)
+                young_topics += note_young_topics(common.output, partitions, targets)
             daemon = daemon_facts(settings, session.path)
             rows += [replace(request.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
     rows = [row.with_notes(shared_keys.notes(row.name)) for row in rows]
     print_config_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)
-    print_plan(common.output, rows, modes, exact=exact, by=by, top=top)
+    print_plan(common.output, rows, modes, exact=exact, by=by, top=top, none=none_compacted(young_topics))
     errors = [row.error for row in rows if row.error is not None]
     if errors:
         return worst_exit_code({error.exit_code for error in errors}, some_done=len(errors) < len(rows))

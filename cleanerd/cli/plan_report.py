@@ -102,11 +102,12 @@ def print_plan(
     exact: bool,
     by: str | None = None,
     top: int | None = None,
+    none: str = NONE_COMPACTED,
 ) -> None:
     """Print the plan; ``modes``: how each log directory can be cleaned now.
 
     ``by``: a row per ``partition``, or per ``topic`` with work; None: per topic if there are many partitions. ``top``:
-    only this many rows, those with the largest savings.
+    only this many rows, those with the largest savings. ``none``: the text without rows.
     """
     if output.as_json:
         log_dirs = [{"log_dir": str(path), "mode": each.mode, "reason": each.reason} for path, each in modes.items()]
@@ -114,7 +115,7 @@ def print_plan(
         output.json({"partitions": [_json(row) for row in rows], "log_dirs": log_dirs, **total})
         return
     if not rows:
-        output.line(NONE_COMPACTED)
+        output.line(none)
         return
     by = by or ("topic" if len(rows) > FEW_PARTITIONS else "partition")
     groups = [[row] for row in rows] if by == "partition" else _by_topic(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cleanerd.cli.output import NONE_COMPACTED
 from cleanerd.config.topic_config import INTERNAL_TOPICS, NEVER_CLEANED, TopicConfig
 from cleanerd.errors import CleanerdError
 from cleanerd.format.names import TopicPartition, parse_topic_partition_dir
@@ -88,11 +89,14 @@ def note_skipped_links(output: Output, log_dir: LogDir) -> None:
         output.warning(f"{log_dir.path / str(name)}: is a symbolic link and not followed; the broker would follow it")
 
 
-def note_young_topics(output: Output, beside: Partitions, targets: Sequence[TargetPartition]) -> None:
-    """Report topics missing among ``targets`` because their configuration is too new to be trusted (U-23)."""
+def note_young_topics(output: Output, beside: Partitions, targets: Sequence[TargetPartition]) -> int:
+    """Report topics missing among ``targets`` because their configuration is too new to be trusted (U-23).
+
+    Returns how many there are.
+    """
     log_dir, metadata = beside.log_dir, beside.facts.metadata
     if metadata is None or metadata.younger is None:
-        return
+        return 0
     there = {target.name.topic for target in targets}
     known = OfflinePartitions(log_dir, replace(beside.facts, metadata=metadata.younger))
     young = sorted({target.name.topic for target in known.targets()} - there)
@@ -102,6 +106,15 @@ def note_young_topics(output: Output, beside: Partitions, targets: Sequence[Targ
             f"{log_dir.path}: a broker runs on it, and the configuration of {counted(len(young), 'compacted topic')} "
             f"({names}) is younger than {METADATA_AGE_MS // 60_000} minutes: it does not count yet. Try again later"
         )
+    return len(young)
+
+
+def none_compacted(young_topics: int) -> str:
+    """Why a table of compacted partitions is empty."""
+    if not young_topics:
+        return NONE_COMPACTED
+    topics = counted(young_topics, "compacted topic", "is")
+    return f"No partition counts yet: {topics} younger than {METADATA_AGE_MS // 60_000} minutes."
 
 
 def select_in(
