@@ -299,12 +299,14 @@ def _show(output: Output, verdicts: list[VerifyResult], *, compared: bool) -> No
 def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: str) -> None:
     """Print the consequence of unknown configurations in one line: most topics of a broker may not be compacted."""
     if len(verdicts) == 1:
-        output.note(f"{verdicts[0].path}: it is unknown how far it is clean (--clean-below), so {consequence}")
+        output.note(
+            f"{verdicts[0].path}: no checkpoint says how far it is clean, so {consequence} (--clean-below gives it)"
+        )
     elif verdicts:
         names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
         output.note(
-            f"{len(verdicts)} partitions: it is unknown how far they are clean (--clean-below), as of topics that are "
-            f"not compacted, so {consequence}: {names}"
+            f"{len(verdicts)} partitions: no checkpoint says how far they are clean, so {consequence} (--clean-below "
+            f"gives it; topics that are not compacted have none): {names}"
         )
 
 
