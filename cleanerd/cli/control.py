@@ -33,7 +33,8 @@ def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_
     """Have the daemon clean partitions next, in spite of dirty ratio, cleanerd.windows and quarantine.
 
     TOPIC means all its partitions, 'orders-*' all that match. If a named partition is unknown or cannot be cleaned,
-    nothing is triggered. With --wait the exit code is that of cleanerd clean: 0 if all were cleaned.
+    nothing is triggered. With --wait the exit code is that of cleanerd clean: 0 if nothing failed or was refused. In
+    observe mode it only computes what a cleaning would save.
     """
     if timeout_seconds is not None and not wait:
         raise click.UsageError("--timeout needs --wait")

@@ -12,6 +12,7 @@ from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.view import CleaningView, PartitionView, Trigger
 from cleanerd.daemon.work.job import Backoff, CleaningJob, JobDone, JobReclaimable
 from cleanerd.errors import RetryLaterError
+from cleanerd.humanize import human_bytes
 from cleanerd.policy.state_digest import MOST_OFFSETS, StateDigest
 from cleanerd.state.cleaner_checkpoint import Retry
 
@@ -84,7 +85,9 @@ class OperatorOutcome:
             return cls("failed" if done.failed else "skipped", done.failed or done.passing, 4)
         if result.error is not None:
             return cls(result.outcome, done.failed or result.reason, result.error.exit_code)
-        return cls(result.outcome, result.reason, 0)
+        sizes = f"{human_bytes(result.bytes_before)} -> {human_bytes(result.bytes_after)}"
+        is_smaller = result.outcome in {"cleaned", "staged"}
+        return cls(result.outcome, result.reason or (sizes if is_smaller else ""), 0)
 
 
 NO_HOLD: Final = RetryDelay()
