@@ -154,9 +154,12 @@ class ControlServer:
         except OSError as error:  # another user's, or one of a process that is too busy to accept
             message = f"another process listens there and does not answer: {error.strerror}"
             raise RefusedError(message, where=str(self.path), hint="end it, or set cleanerd.control.socket") from error
+        process = _peer_of(writer).pid
         writer.close()
         raise RefusedError(
-            "another cleanerd answers there", where=str(self.path), hint="one daemon manages a log directory"
+            f"another cleanerd (process {process}) answers there",
+            where=str(self.path),
+            hint="one daemon manages a log directory",
         )
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -275,7 +275,7 @@ def test_only_the_daemons_user_may_connect(root: Path) -> None:
         async def story(service: Service) -> None:
             await until("ready", lambda: service.view().ready)
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            with pytest.raises(RefusedError, match="another cleanerd answers"):
+            with pytest.raises(RefusedError, match=rf"another cleanerd \(process {os.getpid()}\) answers there"):
                 await Service(service.configuration.settings, service.configuration.reread).run()
 
         serve(assignments(root), story)
