@@ -69,7 +69,7 @@ def send_request(path: Path, operation: str, *, timeout_seconds: float = 30.0, *
         why = "it sent no answer, or an invalid one"
         if isinstance(error, OSError):
             why = error.strerror or str(error)  # a path that is too long and a timeout have no errno
-        hint = "is cleanerd run running, and as which user? see cleanerd.control.socket"
+        hint = "is cleanerd run running, as which user, and with the same --config? see cleanerd.control.socket"
         if isinstance(error, PermissionError):
             hint = "only the daemon's user and root may connect: run the command as one of them"
         raise RefusedError(f"the daemon does not answer: {why}", where=str(path), hint=hint) from error
