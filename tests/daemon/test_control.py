@@ -396,7 +396,7 @@ def test_plan_and_explain_query_the_daemon(root: Path) -> None:
             assert "daemon" not in row
             assert re.search(r"daemon .*\n.* paused ", await planned(root))
             assert "A broker runs" not in await explained(root), "OP-11: nothing to clean, and the daemon cleans it"
-            service.registry.named("orders-0")[0].quarantine = Quarantine("damaged (verify)", NOW, 1, NOW + 1000)
+            service.registry.named("orders-0")[0].quarantine = Quarantine("damaged (verify)", NOW, 1, 2 * NOW)
             service.registry.named("orders-0")[0].touch()
             await control("resume")
             await until("quarantined", lambda: partition(service.view()).phase == "quarantined")
@@ -409,7 +409,8 @@ def test_plan_and_explain_query_the_daemon(root: Path) -> None:
             )
             message = await explained(root)
             assert message.startswith(
-                "orders-0 is not cleaned now.\n  rule:    quarantine\n  reason:  damaged (verify)\n"
+                "orders-0 is not cleaned now.\n  rule:    quarantine\n  reason:  damaged\n"
+                "           -> verify\n"
                 "  changes: with cleanerd retry\n  besides: nothing to clean"
             )
             assert "  The running daemon: quarantined, live\n" in message
