@@ -407,15 +407,16 @@ def show_history(output: Output, view: Mapping[str, Any], words: Sequence[str], 
 
 def _history_row(clean: Mapping[str, Any]) -> list[str]:
     result = clean["result"]
-    is_known = result.get("bytes_before") is not None
+    is_known, active = result.get("bytes_before") is not None, result.get("active_bytes", 0)
     return [
         time_of(clean["ended_ms"]),
         f"{clean['topic']}-{clean['partition']}",
         result.get("outcome", "?"),
         clean["trigger"],
         human_ms(clean["ended_ms"] - clean["started_ms"]),
-        human_bytes(result["bytes_before"]) if is_known else "",
-        human_bytes(result["bytes_after"]) if is_known else "",
+        # The whole log, as in clean and plan.
+        human_bytes(result["bytes_before"] + active) if is_known else "",
+        human_bytes(result["bytes_after"] + active) if is_known else "",
         result.get("reason", ""),
     ]
 

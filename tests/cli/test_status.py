@@ -178,7 +178,7 @@ def test_history_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     made = view(
         partitions=(partition(number=0), partition(number=1)),
         history=(
-            _clean(0, "cleaned", NOW_MS),
+            _clean(0, "cleaned", NOW_MS, active_bytes=GIB),
             _clean(1, "failed", NOW_MS + 2000, reason="not enough free space", bytes_before=None, bytes_after=None),
             _clean(0, "unchanged", NOW_MS + 1000),
         ),
@@ -195,7 +195,7 @@ def test_history_in_text(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     failed, _, cleaned = shown()
     assert failed[4:] == ["5.0", "s", "not", "enough", "free", "space"]
-    assert cleaned[4:] == ["5.0", "s", "2.0", "GiB", "1.0", "GiB"]
+    assert cleaned[4:] == ["5.0", "s", "3.0", "GiB", "2.0", "GiB"]
     assert [row[2] for row in shown("orders-0", limit=1)] == ["unchanged"]
     show_history(Output(as_json=True), made, (), None)
     assert '"ended_ms"' in capsys.readouterr().out

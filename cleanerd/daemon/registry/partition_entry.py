@@ -85,7 +85,8 @@ class OperatorOutcome:
             return cls("failed" if done.failed else "skipped", done.failed or done.passing, 4)
         if result.error is not None:
             return cls(result.outcome, done.failed or result.reason, result.error.exit_code)
-        sizes = f"{human_bytes(result.bytes_before)} -> {human_bytes(result.bytes_after)}"
+        before, after = (each + result.active_bytes for each in (result.bytes_before, result.bytes_after))
+        sizes = f"{human_bytes(before)} -> {human_bytes(after)}"
         is_smaller = result.outcome in {"cleaned", "staged"}
         return cls(result.outcome, result.reason or (sizes if is_smaller else ""), 0)
 
