@@ -106,10 +106,14 @@ def test_a_request_is_answered_when_its_last_part_is_cleaned() -> None:
     ended(registry, result(end_offset=12, is_partial=True))
     assert entry_of(registry).answered is None
     assert [each.trigger for each in registry.candidates(NOW)] == ["manual"]
-    ended(registry, result(end_offset=20, bytes_before=3 << 20, bytes_after=1 << 10))
+    sizes = {"bytes_before": 3 << 20, "bytes_after": 1 << 10, "segments_before": 2, "segments_after": 1}
+    ended(registry, result(end_offset=20, **sizes))
     answered = entry_of(registry).answered
     assert answered is not None
-    assert (answered.outcome, answered.reason) == ("cleaned", "3.0 MiB -> 1.0 KiB")
+    assert (answered.outcome, answered.reason) == (
+        "cleaned",
+        "3.0 MiB -> 1.0 KiB, 0 records removed, 2 -> 1 segment below the active one",
+    )
     assert not registry.candidates(NOW)
 
 

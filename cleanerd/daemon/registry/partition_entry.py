@@ -12,7 +12,7 @@ from cleanerd.cleaner.reclaimable import Reclaimable
 from cleanerd.daemon.view import CleaningView, PartitionView, Trigger
 from cleanerd.daemon.work.job import Backoff, CleaningJob, JobDone, JobReclaimable
 from cleanerd.errors import RetryLaterError
-from cleanerd.humanize import human_bytes
+from cleanerd.humanize import counted, human_bytes
 from cleanerd.policy.state_digest import MOST_OFFSETS, StateDigest
 from cleanerd.state.cleaner_checkpoint import Retry
 
@@ -85,10 +85,15 @@ class OperatorOutcome:
             return cls("failed" if done.failed else "skipped", done.failed or done.passing, 4)
         if result.error is not None:
             return cls(result.outcome, done.failed or result.reason, result.error.exit_code)
-        before, after = (each + result.active_bytes for each in (result.bytes_before, result.bytes_after))
-        sizes = f"{human_bytes(before)} -> {human_bytes(after)}"
-        is_smaller = result.outcome in {"cleaned", "staged"}
-        return cls(result.outcome, result.reason or (sizes if is_smaller else ""), 0)
+        is_rewritten = result.outcome in {"cleaned", "staged"}
+        return cls(result.outcome, result.reason or (_effect(result) if is_rewritten else ""), 0)
+
+
+def _effect(result: CleaningResult) -> str:
+    """The size of the whole log before and after, and what else changed: a cleaning can remove very little."""
+    before, after = (human_bytes(each + result.active_bytes) for each in (result.bytes_before, result.bytes_after))
+    removed, segments = counted(result.removed.total, "record"), counted(result.segments_after, "segment")
+    return f"{before} -> {after}, {removed} removed, {result.segments_before} -> {segments} below the active one"
 
 
 NO_HOLD: Final = RetryDelay()
