@@ -16,7 +16,7 @@ from cleanerd.cli.status import attention, print_erasures
 from cleanerd.config.load import load_settings
 from cleanerd.daemon.erasures import Erasures, Found
 from cleanerd.daemon.view import ErasureView
-from cleanerd.errors import ConfigError
+from cleanerd.errors import ConfigError, RetryLaterError
 from cleanerd.format.names import uuid_to_base64
 from cleanerd.inspection.report import time_of
 from cleanerd.segments.log_dir import read_log_dir
@@ -100,6 +100,19 @@ def test_it_is_not_cleaned_repeatedly_without_effect(tmp_path: Path) -> None:
     cleaned = registry_with(partition_scan(**{**QUIET, **CLEAN}, first_dirty_offset=20))
     following(tmp_path, cleaned, requested(15))
     assert triggers(cleaned) == []
+
+
+def test_the_wait_for_deletions_is_shown(tmp_path: Path) -> None:
+    """U-88: "cleaned next" for half a minute, while a swap just before holds the next one back."""
+    registry = registry_with(partition_scan(**QUIET))
+    erasures = following(tmp_path, registry, requested(15))
+    wait = RetryLaterError("segment 0 was replaced less than file.delete.delay.ms=60000 ago", where="x", seconds=30)
+    done(registry, result=result("skipped", reason=str(wait), error=wait))
+    ((found, reason),) = erasures.views()[0].stages.values()
+    assert (found, reason) == (
+        "dirty",
+        "x: segment 0 was replaced less than file.delete.delay.ms=60000 ago (try again in 30 s)",
+    )
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from cleanerd.daemon.registry.partition_entry import (
     Quarantine,
     has_advanced,
     is_past,
+    is_to_be_erased,
     note_done,
     note_next_removal,
     note_suspect,
@@ -165,7 +166,8 @@ class PartitionRegistry:
         if has_advanced(entry, scan):
             entry.release()
         entry.scan, entry.failed, entry.failed_in_a_row = scan, None, 0
-        if not scan.eligible and entry.hold.reason and not entry.hold.requested:
+        is_to_be_done = entry.hold.requested or is_to_be_erased(entry, scan)
+        if not scan.eligible and entry.hold.reason and not is_to_be_done:
             entry.hold = replace(entry.hold, reason="")
         if entry.quarantine is not None and entry.quarantine.by_scan:
             entry.quarantine = None
