@@ -192,7 +192,7 @@ def requests(common: Common, *, add: Path | None, forget: str | None) -> None:
         ]
         common.output.json({"requests": documents})
         return
-    columns = [Column("request"), Column("topic"), Column("requested"), Column("deadline"), Column("here")]
+    columns = [Column("request"), Column("topic"), Column("requested", spare=1), Column("deadline"), Column("here")]
     rows = [
         [each.id, each.topic, time_of(each.requested_ms), time_of(each.deadline_ms), _state(each, now_ms)]
         for each in found

@@ -24,6 +24,7 @@ from cleanerd.errors import RefusedError, system_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
+    import click
     from rich.console import RenderableType
 
 JSON_SCHEMA: Final = 1
@@ -158,6 +159,14 @@ class Output:
 def print_error(text: str) -> None:
     """Print the error as one line."""
     _write(sys.stderr, _fitted(sys.stderr, f"cleanerd: {_one_line(text)}") + "\n")
+
+
+def print_usage_error(usage: click.ClickException) -> None:
+    """Print the usage and what is wrong, as click does, but wrapped."""
+    text = io.StringIO()
+    usage.show(file=text)
+    for line in text.getvalue().splitlines():
+        _write(sys.stderr, _fitted(sys.stderr, line) + "\n")
 
 
 @dataclass(slots=True)

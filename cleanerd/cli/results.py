@@ -21,8 +21,8 @@ _COLUMNS: Final = (
     Column("kept", right=True),
     Column("superseded", right=True),
     Column("tombstones", right=True),
-    Column("no key", right=True),
-    Column("time", right=True),
+    Column("no key", right=True, spare=2),
+    Column("time", right=True, spare=1),
 )
 _REASON_COLUMNS: Final = (Column("partition"), Column("outcome"), Column("why"))
 

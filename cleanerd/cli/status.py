@@ -69,6 +69,16 @@ PARTITION_COLUMNS = (
     Column("next removal", right=True, spare=1),
     Column("why"),
 )
+_HISTORY_COLUMNS: Final = (
+    Column("ended"),
+    Column("partition"),
+    Column("outcome"),
+    Column("trigger", spare=1),
+    Column("took", right=True, spare=2),
+    Column("before", right=True),
+    Column("after", right=True),
+    Column("why"),
+)
 _TOPIC_COLUMNS: Final = (
     Column("topic"),
     Column("partitions", right=True, spare=2),
@@ -400,9 +410,7 @@ def show_history(output: Output, view: Mapping[str, Any], words: Sequence[str], 
     elif not shown:
         output.line("No cleaning has ended since the daemon started.")
     else:
-        columns = ("ended", "partition", "outcome", "trigger", "took", "before", "after", "why")
-        numbers = {"took", "before", "after"}
-        output.table([Column(each, right=each in numbers) for each in columns], [_history_row(each) for each in shown])
+        output.table(_HISTORY_COLUMNS, [_history_row(each) for each in shown])
 
 
 def _history_row(clean: Mapping[str, Any]) -> list[str]:

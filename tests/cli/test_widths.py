@@ -117,6 +117,20 @@ def test_every_line_fits(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_and_usage_errors_fit(command: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OP-20: "Missing argument 'LOG_DIR...': name a log directory, or set ..." is longer than a line."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    answer = shell(command, "--help")
+    assert too_wide(answer.out) == []
+    assert too_wide(shell(command, "--no-such-option").err) == []
+    if command in {"clean", "plan", "verify"}:
+        missing = shell(command)
+        assert (missing.code, too_wide(missing.err)) == (2, [])
+
+
+@pytest.mark.usefixtures("terminal")
 def test_a_question_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", Typist("y\n"))
