@@ -10,7 +10,7 @@ from cleanerd.config.delegation import MAX_LAG
 from cleanerd.config.topic_config import BROKERS_ORIGINS
 from cleanerd.config.topic_keys import REMOTE_STORAGE, VENDORS_TIER
 from cleanerd.errors import DELETE_RECORDS
-from cleanerd.humanize import human_bytes
+from cleanerd.humanize import human_bytes, human_ms
 from cleanerd.policy.cleanable import LimitedBy, is_eligible
 from cleanerd.segments.partition import TIER_SUFFIX, PartitionLog
 
@@ -163,17 +163,17 @@ def _rolled_after(config: TopicConfig) -> str:
     """A broker rolls after the shorter of ``segment.ms`` and its ``max.compaction.lag.ms``; cleanerd's is its own."""
     lag_ms = config.max_compaction_lag_ms
     if lag_ms < config.segment_ms and config.origins[MAX_LAG].startswith(BROKERS_ORIGINS):
-        return f"{MAX_LAG} ({_span(lag_ms)})"
-    return f"segment.ms ({_span(config.segment_ms)})"
+        return f"{MAX_LAG} ({human_ms(lag_ms)})"
+    return f"segment.ms ({human_ms(config.segment_ms)})"
 
 
 def _when_old_enough(bounds: CleanableRange, since_ms: int, lag_ms: int, now_ms: int) -> str:
     """When the segment with the largest timestamp ``since_ms`` has the minimum age ``lag_ms``."""
     at_ms = since_ms + lag_ms
     if at_ms - now_ms <= IMPOSSIBLE_MS:
-        return f"at {_time(at_ms)}, in {_span(max(0, at_ms - now_ms))}, when the segment is old enough"
+        return f"at {_time(at_ms)}, in {human_ms(max(0, at_ms - now_ms))}, when the segment is old enough"
     if since_ms - now_ms < lag_ms:
-        return f"never by that: min.compaction.lag.ms is {_span(lag_ms)}; lower it"
+        return f"never by that: min.compaction.lag.ms is {human_ms(lag_ms)}; lower it"
     return (
         f"never by that: a record in {bounds.bound.offset:020d}.log has time {since_ms} ms, far in the future (a "
         "client that writes micro- or nanoseconds?); set min.compaction.lag.ms to 0, or delete the records up to there "
@@ -208,11 +208,3 @@ def _time(at_ms: int) -> str:
         return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"
-
-
-def _span(span_ms: int) -> str:
-    """A duration in the largest unit of which it has at least two, rounded down."""
-    for unit, unit_ms in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000)):
-        if span_ms >= 2 * unit_ms:
-            return f"{span_ms // unit_ms} {unit}"
-    return f"{span_ms} ms"
