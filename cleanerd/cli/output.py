@@ -91,7 +91,8 @@ class Output:
         widths = [widths[at] for at in used]
         bands = _bands(columns, widths, width)
         for line in _folded([column.title for column in columns], columns, widths, bands):
-            _write(sys.stdout, (_bold(line) if colours(sys.stdout) else line) + "\n")
+            if line:  # all titles can be empty
+                _write(sys.stdout, (_bold(line) if colours(sys.stdout) else line) + "\n")
         for row in cells:
             lines = _folded(row, columns, widths, bands)
             if 0 < width < len(lines[-1]) and len(row) > 1 and not columns[-1].right:
