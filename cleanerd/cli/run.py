@@ -46,7 +46,6 @@ def run_daemon(common: Common) -> int:
     )
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         number = runner.run(service.run())
-    common.output.note(f"stopped by {signal.Signals(number).name}")
     return 128 + number
 
 
