@@ -378,10 +378,12 @@ def test_the_page_of_the_cluster() -> None:
     with serving(daemon(), cluster=lambda: compared) as served:
         page = served.get("/cluster")
         assert page.status == 200
+        assert 'href="cluster.json"' in page.text
         assert "<script>" not in page.text
         assert "&lt;script&gt;" in page.text
         assert served.get("/cluster.json").json()["undelegated"][0]["what"].startswith("<script>")
         assert served.get("/cluster", method="POST").status == 405
     with serving(daemon()) as served:
         assert "cleanerd.cluster.peers" in served.get("/cluster").text
+        assert "cluster.json" not in served.get("/cluster").text, "it has no content yet"
         assert served.get("/cluster.json").status == 404

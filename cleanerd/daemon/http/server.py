@@ -80,7 +80,7 @@ _CLUSTER_PAGE: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Cluster - cleanerd</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
 <link rel="icon" href="page/icon.svg" type="image/svg+xml"><link rel="stylesheet" href="page/style.css"></head>
-<body><main class="wrap"><h1>Cluster</h1><p><a href="./">Status of this daemon</a>, <a href="cluster.json">JSON</a></p>
+<body><main class="wrap"><h1>Cluster</h1><p><a href="./">Status of this daemon</a>{json}</p>
 <pre class="wide">{text}</pre></main></body></html>
 """
 
@@ -286,7 +286,8 @@ class HttpServer:
     async def _cluster_page(self, _request: web.BaseRequest) -> web.Response:
         found = await self._in_thread(self._cluster)
         lines = [_NO_CLUSTER] if found is None else comparison_lines(found)
-        page = _CLUSTER_PAGE.format(text=html.escape(as_utf8("\n".join(lines))))
+        as_json = "" if found is None else ', <a href="cluster.json">JSON</a>'
+        page = _CLUSTER_PAGE.format(text=html.escape(as_utf8("\n".join(lines))), json=as_json)
         return web.Response(text=page, content_type="text/html")
 
     async def _cluster_json(self, request: web.BaseRequest) -> web.Response:
