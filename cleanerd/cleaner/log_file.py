@@ -18,7 +18,7 @@ import numpy as np
 
 from cleanerd.errors import CleanerdError, system_error
 from cleanerd.fsio.safe_open import close_quietly
-from cleanerd.segments.reading import DIRECT_ALIGNMENT, set_direct
+from cleanerd.segments.blocks import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.segments import reading
+from cleanerd.segments import blocks
 from tests.cleaner.driver import NAME, clean, resources, scratch
 from tests.cleaner.growing_log import EXPIRATION_MS, INTERVAL_BYTES, GrowingLog
 from tests.cleaner.model import Rules, check_cleaned, check_files, newest
@@ -87,7 +87,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
 def blocks_of_one_byte() -> Iterator[None]:
     """Chunks begin and end anywhere, and not at the edges of pages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "DIRECT_ALIGNMENT", 1)
+        patch.setattr(blocks, "DIRECT_ALIGNMENT", 1)
         yield
 
 
