@@ -29,6 +29,7 @@ DIRECT_ALIGNMENT = 4096
 """Direct I/O begins and ends at multiples of this in file and memory. No disk has larger logical blocks."""
 
 BLOCKS_AHEAD: Final = 2
+"""With them the disk has the next read before the thread gets the interpreter's lock again."""
 
 
 def set_direct(descriptor: int, *, wanted: bool) -> bool:
@@ -104,7 +105,7 @@ class ReadAhead(Closeable):
         self._unread = start - start % DIRECT_ALIGNMENT
         self._memory = np.empty(0, np.uint8)
         self._from, self._to = self._unread, self._unread  # the file positions of the current block
-        self._free = [_allocate(2 * self._block_bytes) for _ in range(BLOCKS_AHEAD + 1)]
+        self._free = [_allocate(2 * self._block_bytes, huge_from=self._block_bytes) for _ in range(BLOCKS_AHEAD + 1)]
         self._coming: deque[tuple[NDArray[np.uint8], int, Future[None]]] = deque()
         self._thread = ThreadPoolExecutor(1, "read-ahead")
         self._read_on()
@@ -118,13 +119,14 @@ class ReadAhead(Closeable):
         self._coming.clear()
 
     def read(self, position: int, wanted: int) -> NDArray[np.uint8]:
-        """The bytes from ``position`` on: ``wanted``, at most a block, or fewer at the end.
+        """The bytes from ``position`` on, as many as requested, but at most a block.
 
-        Positions must not go back. The second next read may overwrite the bytes.
+        Positions must not go back. A later read overwrites the bytes.
 
         Raises:
             CleanerdError: as :func:`read_into`.
         """
+        wanted = min(wanted, self._block_bytes)
         while self._to - position < wanted and self._coming:
             self._next_block(position)
         first = self._block_bytes + position - self._from
@@ -150,10 +152,10 @@ class ReadAhead(Closeable):
             self._unread += wanted
 
 
-def _allocate(size: int) -> NDArray[np.uint8]:
+def _allocate(size: int, *, huge_from: int = 0) -> NDArray[np.uint8]:
     memory = mmap.mmap(-1, size)
     with contextlib.suppress(OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults for each copy into it
+        memory.madvise(mmap.MADV_HUGEPAGE, huge_from)  # fewer page faults for each copy into it
     return np.frombuffer(memory, dtype=np.uint8)
 
 

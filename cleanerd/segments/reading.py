@@ -347,7 +347,8 @@ class SegmentReader(Closeable):
             is_cold = is_cold_from(file.descriptor, position, end)
             if not is_cold or not set_direct(file.descriptor, wanted=True):
                 return None
-        file.ahead = ReadAhead(file.descriptor, file.where, position, end, self.chunk_bytes)
+        self._buffer = Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)  # frees its memory for the blocks
+        file.ahead = ReadAhead(file.descriptor, file.where, position, end, self.chunk_bytes // 2)
         return file.ahead
 
 
