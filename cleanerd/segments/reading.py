@@ -348,7 +348,8 @@ class SegmentReader(Closeable):
             if not is_cold or not set_direct(file.descriptor, wanted=True):
                 return None
         self._buffer = Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)  # frees its memory for the blocks
-        file.ahead = ReadAhead(file.descriptor, file.where, position, end, self.chunk_bytes // 2)
+        with contextlib.suppress(RuntimeError):  # no more threads are allowed
+            file.ahead = ReadAhead(file.descriptor, file.where, position, end, self.chunk_bytes // 2)
         return file.ahead
 
 

@@ -12,6 +12,7 @@ import pytest
 from cleanerd.segments.page_cache import cold_segments, drop
 from cleanerd.segments.reading import WORTH_READING_AHEAD_BYTES, SegmentReader
 from cleanerd.segments.segment import Segment
+from tests.support.thread_limits import no_more_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +104,22 @@ def test_a_reader_leaves_a_cold_segment_uncached(tmp_path: Path, cached_bytes: i
         if cached == [cached_bytes >= part * SIZE for part in (0.5, 1)]:
             break
     assert cached == [cached_bytes >= part * SIZE for part in (0.5, 1)]
+
+
+def test_a_reader_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a limit of threads it reads all bytes without one."""
+    found = segment(tmp_path, 0, WORTH_READING_AHEAD_BYTES + 1)
+    evict(tmp_path, found)
+    no_more_threads(monkeypatch, "read-ahead", after=0)
+    read = bytearray()
+
+    def collect(data: NDArray[np.uint8], _position: int) -> Read:
+        read.extend(data.data)
+        return Read(len(data))
+
+    with SegmentReader.open(str(tmp_path), cached_bytes=0) as reader:
+        list(reader.chunks(found, collect))
+    assert read == (tmp_path / f"{0:020d}.log").read_bytes()
 
 
 def test_a_small_log_is_not_queried(tmp_path: Path) -> None:
