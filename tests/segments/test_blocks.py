@@ -1,9 +1,10 @@
-"""Blocks read ahead of their use."""
+"""Blocks read ahead of their use (U-97)."""
 
 from __future__ import annotations
 
-import errno
 import os
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from cleanerd.errors import SegmentChangedError
 from cleanerd.segments.blocks import DIRECT_ALIGNMENT, ReadAhead, set_direct
-from tests.support.now_open import open_descriptors
+from tests.support.patience import PATIENCE_SECONDS
+from tests.support.system_calls import system_call
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,14 +67,28 @@ def test_a_shorter_file_is_an_error(file: Path) -> None:
         os.close(descriptor)
 
 
-def test_closing_waits_for_the_thread(file: Path) -> None:
-    """After it no read uses the descriptor, which another file may have got, and an unused error is dropped."""
+def test_closing_waits_for_the_thread(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that is under way ends before: its descriptor, which another file would get next, is closed after it."""
+    read, running, ended = os.preadv, threading.Event(), threading.Event()
+
+    def slow(descriptor: int, buffers: list[memoryview], position: int) -> int:
+        running.set()
+        time.sleep(0.2)
+        count = read(descriptor, buffers, position)
+        ended.set()
+        return count
+
+    system_call(monkeypatch, "preadv", slow)
     descriptor = os.open(file, os.O_RDONLY)
-    before = open_descriptors()
-    ahead = ReadAhead(descriptor, "file", 0, SIZE + 1, SIZE)
+    ahead = ReadAhead(descriptor, "file", 0, SIZE, BLOCK)
+    assert running.wait(PATIENCE_SECONDS)
     ahead.close()
-    ahead.close()
+    assert ended.is_set()
     os.close(descriptor)
-    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
-        os.fstat(descriptor)
-    assert len(before) - len(open_descriptors()) == 1
+
+
+def test_an_error_of_an_unused_block_is_dropped(file: Path) -> None:
+    """A reader may end before it gets there."""
+    descriptor = os.open(file, os.O_RDONLY)
+    ReadAhead(descriptor, "file", 0, SIZE + 1, SIZE).close()
+    os.close(descriptor)

@@ -1,4 +1,4 @@
-"""A cleaning leaves the page cache unchanged: files that were not cached are dropped, cached ones stay."""
+"""A cleaning leaves the page cache unchanged: files that were not cached are dropped, cached ones stay (U-97)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("cached_bytes", [0, SIZE // 2, SIZE])
 def test_a_reader_leaves_a_cold_segment_uncached(tmp_path: Path, cached_bytes: int) -> None:
-    """Except for the bytes that it may read through the page cache; it reads the same bytes either way."""
+    """U-97: except for the bytes that it may read through the page cache; it reads the same bytes either way."""
     found = segment(tmp_path, 0, SIZE)
     evict(tmp_path, found)
     if cold_segments(tmp_path, [found]) != [found]:
