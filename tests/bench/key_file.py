@@ -4,8 +4,8 @@ Whole cleanings of logs of unique keys, one after the other in one run: CPU seco
 bytes written.
 
 Usage: ``python -m tests.bench.key_file [DIRECTORY]``, a directory on the disk to measure. Environment: ``BENCH_KEYS``
-(millions, default "2 4 8 16"), ``BENCH_REPEAT`` (default 3), ``BENCH_PASSES`` (millions up to which passes are
-measured, default 8), ``BENCH_KAFKA`` (millions that Kafka cleans, default 0: none).
+(millions, default "2 4 8 16"), ``BENCH_MAP`` (default 4MiB), ``BENCH_REPEAT`` (default 3), ``BENCH_PASSES`` (millions
+up to which passes are measured, default 8), ``BENCH_KAFKA`` (millions that Kafka cleans, default 0: none).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from cleanerd.config.units import parse_size
 from cleanerd.humanize import human_bytes
 from cleanerd_lab.bench.generate import BASE_TIMESTAMP_MS, PARTITION, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.whole import clean_arguments, flush
@@ -29,7 +30,7 @@ MILLIONS: Final = [int(word) for word in os.environ.get("BENCH_KEYS", "2 4 8 16"
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "3"))
 PASSES: Final = int(os.environ.get("BENCH_PASSES", "8"))
 KAFKA: Final = int(os.environ.get("BENCH_KAFKA", "0"))
-MAP_BYTES: Final = 4 << 20
+MAP_BYTES: Final = parse_size(os.environ.get("BENCH_MAP", "4MiB"))
 RECORD_BYTES: Final = 128
 
 _CHILD: Final = """
@@ -98,7 +99,7 @@ def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]
 
 def _kafka(log: MadeLog, work: Path) -> tuple[int, float, int]:
     """The same for Kafka's cleaner: all passes that it needs, CPU seconds of its thread."""
-    most_rounds = log.records * 24 // MAP_BYTES + 2
+    most_rounds = log.records * 24 * 10 // (9 * MAP_BYTES) + 2  # nine tenths of the buffer are used
     with Judge("4.3", benchmark=True) as judge:
         answers = judge.clean(
             work / "kafka" / log.partition_dir.name,
