@@ -24,7 +24,7 @@ from cleanerd.config.units import parse_size
 from cleanerd.humanize import human_bytes
 from cleanerd_lab.bench.generate import BASE_TIMESTAMP_MS, PARTITION, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.whole import clean_arguments, flush
-from tests.kafka.judge import Judge, Round
+from tests.kafka.judge import Cleaned, Judge, Round
 
 MILLIONS: Final = [int(word) for word in os.environ.get("BENCH_KEYS", "2 4 8 16").split()]
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "3"))
@@ -98,20 +98,20 @@ def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]
 
 
 def _kafka(log: MadeLog, work: Path) -> tuple[int, float, int]:
-    """The same for Kafka's cleaner: all passes that it needs, CPU seconds of its thread."""
-    most_rounds = log.records * 24 * 10 // (9 * MAP_BYTES) + 2  # nine tenths of the buffer are used
+    """The same for Kafka's cleaner, round after round until no key is left: CPU seconds of its thread."""
+    rounds: list[Cleaned] = []
     with Judge("4.3", benchmark=True) as judge:
-        answers = judge.clean(
-            work / "kafka" / log.partition_dir.name,
-            [Round(now_ms=BASE_TIMESTAMP_MS + log.records)] * most_rounds,
-            source=log.partition_dir,
-            config={"segment.bytes": str(log.segment_bytes)},
-            map_bytes=MAP_BYTES,
-            repeat=1,
-        )
-    rounds = [answer for answer in answers if answer.map_messages_read]
-    seconds = sum(answer.cpu_ns for answer in rounds) / 1e9
-    return len(rounds), seconds, sum(answer.bytes_written for answer in rounds)
+        while not rounds or rounds[-1].map_messages_read:
+            (cleaned,) = judge.clean(
+                work / "kafka" / log.partition_dir.name,
+                [Round(BASE_TIMESTAMP_MS + log.records, rounds[-1].end_offset if rounds else 0)],
+                source=None if rounds else log.partition_dir,
+                config={"segment.bytes": str(log.segment_bytes)},
+                map_bytes=MAP_BYTES,
+            )
+            rounds.append(cleaned)
+    seconds = sum(cleaned.cpu_ns for cleaned in rounds) / 1e9
+    return len(rounds) - 1, seconds, sum(cleaned.bytes_written for cleaned in rounds)
 
 
 if __name__ == "__main__":
