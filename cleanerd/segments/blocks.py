@@ -101,11 +101,11 @@ class ReadAhead(Closeable):
         self._descriptor = descriptor
         self._where = where
         self._end = end
-        self._block_bytes = _whole_blocks(block_bytes)
+        self.block_bytes = max(_whole_blocks(block_bytes), DIRECT_ALIGNMENT)
         self._unread = start - start % DIRECT_ALIGNMENT
         self._memory = np.empty(0, np.uint8)
         self._from, self._to = self._unread, self._unread  # the file positions of the current block
-        self._free = [_allocate(2 * self._block_bytes, huge_from=self._block_bytes) for _ in range(BLOCKS_AHEAD + 1)]
+        self._free = [_allocate(2 * self.block_bytes, huge_from=self.block_bytes) for _ in range(BLOCKS_AHEAD + 1)]
         self._coming: deque[tuple[NDArray[np.uint8], int, Future[None]]] = deque()
         self._thread = ThreadPoolExecutor(1, "read-ahead")
         self._read_on()
@@ -126,27 +126,27 @@ class ReadAhead(Closeable):
         Raises:
             CleanerdError: as :func:`read_into`.
         """
-        wanted = min(wanted, self._block_bytes)
+        wanted = min(wanted, self.block_bytes)
         while self._to - position < wanted and self._coming:
             self._next_block(position)
-        first = self._block_bytes + position - self._from
+        first = self.block_bytes + position - self._from
         return self._memory[first : first + min(wanted, self._to - position)]
 
     def _next_block(self, position: int) -> None:
         memory, start, read = self._coming.popleft()
         read.result()
-        rest = self._memory[self._block_bytes + position - self._from : self._block_bytes + self._to - self._from]
-        memory[self._block_bytes - len(rest) : self._block_bytes] = rest
+        rest = self._memory[self.block_bytes + position - self._from : self.block_bytes + self._to - self._from]
+        memory[self.block_bytes - len(rest) : self.block_bytes] = rest
         if len(self._memory):
             self._free.append(self._memory)
-        self._memory, self._from, self._to = memory, start, min(start + self._block_bytes, self._end)
+        self._memory, self._from, self._to = memory, start, min(start + self.block_bytes, self._end)
         self._read_on()
 
     def _read_on(self) -> None:
         while self._unread < self._end and len(self._coming) < BLOCKS_AHEAD:
             memory, start = self._free.pop(), self._unread
-            wanted = min(self._block_bytes, self._end - start)
-            block = memory[self._block_bytes :]
+            wanted = min(self.block_bytes, self._end - start)
+            block = memory[self.block_bytes :]
             read = self._thread.submit(read_into, block, self._descriptor, self._where, start, wanted)
             self._coming.append((memory, start, read))
             self._unread += wanted

@@ -80,6 +80,12 @@ class _Opened:
     ahead: ReadAhead | None = None
     decided: bool = False
 
+    def end_ahead(self) -> None:
+        """From now on the file is read through the buffer."""
+        if self.ahead:
+            self.ahead.close()
+        self.ahead = None
+
 
 class SegmentReader(Closeable):
     """Reads the segments of one partition through its directory descriptor.
@@ -234,8 +240,7 @@ class SegmentReader(Closeable):
         except OSError as error:
             raise unreadable("cannot be read", where, error) from error
         finally:
-            if file.ahead:
-                file.ahead.close()
+            file.end_ahead()
             close_quietly(descriptor)
             if self._buffer.chunk_bytes > self.chunk_bytes:
                 self._buffer = Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)
@@ -304,6 +309,9 @@ class SegmentReader(Closeable):
                     if consumed == 0 and not gathering.full:
                         if len(data) == size - position or needed > size - position:
                             raise _cut_off(file.where, position, size - position, needed)
+                        if file.ahead and len(data) >= file.ahead.block_bytes:
+                            file.end_ahead()
+                            continue
                         self._require_buffer(needed, file.where, position)
                         piece_bytes = max(needed, 2 * piece_bytes)
                         continue
@@ -329,7 +337,7 @@ class SegmentReader(Closeable):
         """The bytes from ``position`` on, as many as requested or until the segment's end."""
         wanted = min(piece_bytes, file.segment.size_bytes - position)
         ahead = self._ahead(file, position)
-        if ahead and piece_bytes <= self.chunk_bytes:
+        if ahead:
             return ahead.read(position, wanted)
         if piece_bytes > self._buffer.chunk_bytes:
             self._buffer = Buffer(piece_bytes, self._buffer.largest_batch_bytes)

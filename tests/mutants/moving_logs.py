@@ -336,7 +336,7 @@ MOVING_LOGS = (
         "the-rest-of-a-block-is-lost",
         "U-97",
         BLOCKS,
-        "memory[self._block_bytes - len(rest) : self._block_bytes] = rest",
+        "memory[self.block_bytes - len(rest) : self.block_bytes] = rest",
         "pass",
         (f"{AHEAD}::test_every_piece_is_that_of_the_file",),
     ),
