@@ -268,7 +268,7 @@ def _check_delegations(findings: CheckResults, facts: BrokerFacts) -> None:
         "delegations",
         f"{unread.why}: it is unknown which topics are delegated, and which settings they had before",
         unread.where,
-        "restore it, or make it readable; remove it only where no topic is delegated",
+        "restore it, or make it readable; remove it only if no topic is delegated",
     )
 
 
