@@ -117,6 +117,16 @@ def test_every_line_fits(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("terminal")
+def test_a_usage_error_fits(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for words in (("undo",), ("cluster", "status"), ("plan", "--config", "a.toml", "--no-config")):
+        answer = shell(*words)
+        assert answer.code == 2
+        assert "Error: " in answer.err
+        assert too_wide(answer.err) == []
+
+
+@pytest.mark.usefixtures("terminal")
 def test_a_question_fits(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", Typist("y\n"))
