@@ -303,8 +303,8 @@ def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: st
     elif verdicts:
         names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
         output.note(
-            f"{len(verdicts)} partitions: it is unknown how far they are clean (--clean-below), as of topics that are "
-            f"not compacted, so {consequence}: {names}"
+            f"{len(verdicts)} partitions: it is unknown how far they are clean (--clean-below), or their topics "
+            f"are not compacted, so {consequence}: {names}"
         )
 
 
