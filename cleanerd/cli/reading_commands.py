@@ -54,7 +54,13 @@ def run_daemon() -> None:
 @click.option("--from-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Show nothing below this offset.")
 @click.option("--to-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Show nothing above this offset.")
 @strategy_option("For a partition: show the versions that timestamp or header:NAME gives its records. Reads all.")
-@click.option("--as", "kind", type=click.Choice(KIND_NAMES), help="The kind of file, if its name does not show it.")
+@click.option(
+    "--as",
+    "kind",
+    type=click.Choice(KIND_NAMES),
+    metavar="KIND",
+    help=f"The kind of file, if its name does not show it: {', '.join(KIND_NAMES)}.",
+)
 @lazy_command("cleanerd.cli.inspect:inspect")
 def inspect() -> None:
     """Decode any file that a broker keeps: segments, indexes, snapshots, checkpoints, KRaft metadata.
