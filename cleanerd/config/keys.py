@@ -343,7 +343,7 @@ class DaemonSettings(ServiceSettings):
     )
     producer_id_expiration_ms: Milliseconds = _of_broker(
         "producer.id.expiration.ms",
-        "After this time without a write, the last batch of a producer is no longer protected and can be removed.",
+        "If a producer has not written for this time, its last batch can be removed. Until then it is kept.",
     )
     log_retention_ms: Retention | None = Field(
         None,
