@@ -53,6 +53,7 @@ def _daemon_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.IntRange(1, 65535),
             default=DEFAULT_PORT,
             show_default=True,
+            metavar="PORT",
             help="Port of the daemons that are found through bootstrap.servers.",
         ),
     ):

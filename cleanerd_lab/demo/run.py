@@ -58,7 +58,7 @@ ONCE_MORE_RECORDS: Final = 100
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Jars of a Kafka release: an unpacked release, or a directory with libs-X.Y.Z. "
-    "Default: $KAFKA_LIBS, else .cache/kafka.",
+    "Default: $KAFKA_LIBS, otherwise .cache/kafka.",
 )
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and keep all files.")
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the generated traffic.")
