@@ -93,7 +93,7 @@ def inspect() -> None:
     metavar="DIR",
     help="Compare with a copy from before the cleaning, or with the replaced segments: find lost and altered records.",
 )
-@click.option("--many-rounds", is_flag=True, help="With --against: the log was cleaned more than once since.")
+@click.option("--many-cleanings", is_flag=True, help="With --against: the log was cleaned more than once since.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
