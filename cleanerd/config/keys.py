@@ -395,7 +395,7 @@ class DaemonSettings(ServiceSettings):
         "check",
         description="A topic with a non-default strategy is cleaned only if the broker's own cleaner skips it "
         "(cleanerd delegate). check: the cluster's metadata and server.properties must show that. assumed: you "
-        "guarantee it where they are not available; where they are, they decide.",
+        "guarantee it if they are not available; otherwise they decide.",
     )
     cleanerd_disk_reserve: Reserve = Field(
         None,
