@@ -351,7 +351,7 @@ _DAEMONS: Final = (
     ("logs", -6),
     ("reclaimed", -9),
 )
-_TOPICS: Final = (("topic", 30), ("replicas", -8), ("size", -10), ("dirty", -10), ("to reclaim", -12))
+_TOPICS: Final = (("topic", 30), ("replicas", -8), ("size", -10), ("dirty", -10), ("reclaimable", -12))
 """Columns and their widths; those with a minus are aligned to the right."""
 
 
