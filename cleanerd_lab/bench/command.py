@@ -146,7 +146,7 @@ def _print_report(output: Output, start: Cost, measured: Sequence[Measured]) -> 
     )
     output.line()
     output.line(f"CPU excludes the start of the process ({human_ms(1000 * start.cpu_seconds)}), wall includes it.")
-    output.line("floor: CPU time to read the log twice and verify its checksums once. cp: copies both, not flushed.")
+    output.line("floor: CPU time to read the log twice and verify its checksums. cp: time to copy input and output.")
 
 
 def _total_row(each: Measured, start: Cost) -> list[str]:
