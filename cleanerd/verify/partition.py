@@ -179,10 +179,10 @@ def _check_files(listing: Listing, findings: Findings) -> None:
     for path in listing.leftovers:
         if path.name.endswith(SWAP_SUFFIX):
             what = "a swap was interrupted: a broker would change these segments before it loads them"
-            findings.error(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
+            findings.error(FindingKind.UNFINISHED_SWAP, str(path), what)
         elif path.name.endswith(CLEANED_SUFFIX):
-            what = "a replacement that was given up; a broker removes it when it starts"
-            findings.warning(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
+            what = "a file of an abandoned swap; a broker removes it when it starts"
+            findings.warning(FindingKind.UNFINISHED_SWAP, str(path), what)
         elif path.name == STAGING:
             what = "staged segments of a cleaning that is running, waits for cleanerd apply, or was interrupted"
             findings.warning(FindingKind.STAGED_FILES_LEFT, str(path), what)
