@@ -186,7 +186,7 @@ def _print_all(output: Output, answers: Sequence[Answer], *, is_one: bool, faile
 def _print_reason(output: Output, name: TopicPartition, rule: str, reason: str, changes: str) -> None:
     output.line(f"{name} is not cleaned now.")
     output.line(f"  rule:    {rule}")
-    output.line(f"  reason:  {reason}")
+    output.line(f"  reason:  {reason.removesuffix(f': {changes}')}")
     output.line(f"  changes: {changes}")
 
 

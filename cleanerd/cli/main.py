@@ -26,6 +26,7 @@ from cleanerd.cli.output import (
     print_error,
     print_json_error,
     print_traceback,
+    print_usage_error,
 )
 from cleanerd.errors import CleanerdError
 
@@ -187,8 +188,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _end_at_closed_pipe()
     except click.ClickException as usage:
-        with contextlib.suppress(OSError):  # stderr is closed: the exit code remains
-            usage.show()
+        print_usage_error(usage)
         code, error = usage.exit_code, {"message": usage.format_message()}
     except click.Abort:
         print_error("aborted")

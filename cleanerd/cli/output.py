@@ -24,6 +24,7 @@ from cleanerd.errors import RefusedError, system_error
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 
+    import click
     from rich.console import RenderableType
 
 JSON_SCHEMA: Final = 1
@@ -158,6 +159,14 @@ class Output:
 def print_error(text: str) -> None:
     """Print the error as one line."""
     _write(sys.stderr, _fitted(sys.stderr, f"cleanerd: {_one_line(text)}") + "\n")
+
+
+def print_usage_error(error: click.ClickException) -> None:
+    """Print it as click does, with long lines wrapped for a terminal."""
+    text = io.StringIO()
+    error.show(text)
+    for line in printable(text.getvalue()).splitlines():
+        _write(sys.stderr, _fitted(sys.stderr, line) + "\n")
 
 
 @dataclass(slots=True)

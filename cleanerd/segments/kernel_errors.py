@@ -20,7 +20,7 @@ from cleanerd.errors import (
 KERNEL_ERRORS: Final = (_kernel.CorruptLogError, _kernel.InvalidCallError, _kernel.KernelBugError, MemoryError)
 _REPORT: Final = "please report it; the log is unchanged"
 _DAMAGED: Final = (
-    "copy the partition from a replica that reads it; where each has these bytes, delete the records up to here with "
+    "copy the partition from a replica without the damage; if every replica has it, delete the records up to here with "
     f"{DELETE_RECORDS}"
 )
 _MORE_MEMORY: Final = "raise the memory limit of cleanerd, or lower log.cleaner.threads"

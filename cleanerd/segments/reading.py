@@ -271,12 +271,12 @@ class SegmentReader(Closeable):
     def _zeros(self, segment: Segment, error: CorruptionError) -> CorruptionError:
         """The error for zeros in a closed segment, which a broker treats as damage too."""
         return CorruptionError(
-            f"{segment.size_bytes - error.position} zero bytes to the end of a closed segment: room that a broker set "
-            "aside and did not give back, or records that the disk lost",
+            f"{segment.size_bytes - error.position} zero bytes to the end of a closed segment: space that a broker "
+            "preallocated and did not release, or records that the disk lost",
             where=error.where,
             position=error.position,
-            hint="copy the partition from a replica without them; where each has them, stop the broker, cut the file "
-            f"to {error.position} bytes and delete its index files, which the broker makes again",
+            hint="copy the partition from a replica without them; if every replica has them, stop the broker, cut "
+            f"the file to {error.position} bytes and delete its index files, which the broker makes again",
         )
 
     def _is_preallocated(self, segment: Segment, position: int) -> bool:

@@ -126,7 +126,7 @@ def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
 @pytest.mark.timeout(1500)
 @settings(max_examples=at_length(600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), **COUNTS)
-def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
+def test_many_cleanings(seed: int, segments: int, batches: int, rounds: int) -> None:
     """The same, for longer."""
     with scratch() as root:
         run_rounds(root, seed, segments, batches, rounds)

@@ -150,7 +150,7 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
     [
         (("{log_dir}", "--clean-below", 3), "--clean-below is for a partition"),
         (("{root}",), "neither segments nor a meta.properties"),
-        (("{partition}", "--many-rounds"), "--many-rounds needs --against"),
+        (("{partition}", "--many-cleanings"), "--many-cleanings needs --against"),
         (("{log_dir}/.kafka_cleanshutdown",), "not the name of a file that can be verified"),
         (("{partition}", "--partition", "orders-0"), "--partition needs log directories"),
         (("{file}", "--against", "{root}"), "--against is for directories"),
