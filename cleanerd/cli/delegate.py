@@ -56,7 +56,8 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
     if outcome.action == "delegated" and not dry_run:
         common.output.note(
             f"From now on, only cleanerd cleans {topic}. Its settings decide when, otherwise the values saved in "
-            f"{delegations.path}. Other hosts do not have that file: add the values to cleanerd's settings there."
+            f"{delegations.path}. cleanerd on other hosts does not have that file: add the values to its settings "
+            "there."
         )
 
 
