@@ -113,8 +113,9 @@ test-all: test $(VENV)/.release ## every test, drawn cases included; LENGTH=5 pl
 test-rest: test-setup $(VENV)/.release ## what `make test` leaves out, for REST_MINUTES (40); a case that fails runs once more, alone
 	$(BIN)/python -m tests.support.rest --minutes $(or $(REST_MINUTES),40)
 
-bench: setup ## speed against Kafka's own cleaner and cp, in one run
+bench: setup ## speed against Kafka's own cleaner and cp, in one run; a 4 GiB log outside of the page cache
 	$(BIN)/python -m pytest -q -s tests/bench -m "bench" -o addopts=
+	$(BIN)/python -m tests.bench.cold
 
 # A kernel of its own that keeps its symbols, so that perf can name functions.
 profile: setup ## where the CPU goes, ns a record by phase and function, beside Kafka's cleaner thread; PROFILE_SHAPES=a80,single

@@ -1,4 +1,4 @@
-"""What a topic's strategy keeps of it, before anybody has cleaned it; then what changes, for as long as it runs."""
+"""The latest state of a topic that is not cleaned yet, by its strategy; then as many changes as requested."""
 
 import sys
 
@@ -18,7 +18,7 @@ def main(bootstrap: str, topic: str, changes: str = "0", command_config: str = "
         state.update()
         for key, record in state.items():
             print(f"{key!r} is {record.value!r}, version {record.version}", flush=True)
-        # Late losers do not show up here, and tombstones do.
+        # Tombstones are changes. A late write that loses against the latest record is not.
         for _, record in zip(range(int(changes)), state.follow(pause_s=0.2), strict=False):
             what = "is gone" if record.is_tombstone() else f"is now {record.value!r}"
             print(f"{record.key!r} {what}, version {record.version}", flush=True)

@@ -16,12 +16,12 @@ def report(delivery: Delivery) -> None:
     elif delivery.has_offset:
         print(f"written at offset {delivery.offset}")
     else:
-        # A retry met its own first attempt (duplicate sequence): it is in the log, the broker does not say where.
+        # A retry found its own first attempt (duplicate sequence): it is in the log, at an offset unknown here.
         print("written, offset unknown")
 
 
 def main(bootstrap: str, topic: str) -> None:
-    # "requested" turns idempotence on where broker and topic support it; "required" would fail where they do not.
+    # "requested" enables idempotence if broker and topic support it; "required" would fail if they do not.
     config = {"bootstrap.servers": bootstrap, "enable.idempotence": "requested"}
     with Producer(config, RULES) as producer:
         for version, value in [(1, b"placed"), (3, b"shipped"), (2, b"paid")]:

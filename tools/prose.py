@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
+ELSEWHERE = ("README.md", "CHANGELOG.md", "SECURITY.md", "examples/README.md")
+"""Users' pages outside docs/."""
 MOST_WORDS = 25
 MOST_COLUMNS = 120
 MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
@@ -98,7 +100,7 @@ def findings_of(page: str, text: str, words: list[Word]) -> Iterator[Finding]:
 
 def check(pages: dict[str, str], words: list[Word], settings: dict[str, Any]) -> list[str]:
     """The messages for these pages (name -> text): findings without an exception, and exceptions without a finding."""
-    exceptions = [each for each in settings["exceptions"] if each["page"] in pages]
+    exceptions = [each for each in settings.get("exceptions", ()) if each["page"] in pages]
     used = [False] * len(exceptions)
     messages = []
     for page, text in pages.items():
@@ -124,7 +126,8 @@ def main(named: list[str]) -> int:
     """Check the named pages, or all; the exit code."""
     settings = tomllib.loads((ROOT / "tools" / "prose.toml").read_text(encoding="utf-8"))
     left_out = {each["page"] for each in settings["developers"]}
-    names = named or ["README.md", "CHANGELOG.md", *(f"docs/{page.name}" for page in sorted(ROOT.glob("docs/*.md")))]
+    pages_of_docs = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("docs/commands/*.md")])
+    names = named or [*ELSEWHERE, *(str(page.relative_to(ROOT)) for page in pages_of_docs)]
     pages = {name: (ROOT / name).read_text(encoding="utf-8") for name in names if name not in left_out}
     words = [word for word in forbidden((ROOT / GLOSSARY).read_text(encoding="utf-8")) if word.places != {"names"}]
     messages = check(pages, words, settings)

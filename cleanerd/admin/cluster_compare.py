@@ -351,7 +351,7 @@ _DAEMONS: Final = (
     ("logs", -6),
     ("reclaimed", -9),
 )
-_TOPICS: Final = (("topic", 30), ("replicas", -8), ("size", -10), ("dirty", -10), ("to reclaim", -12))
+_TOPICS: Final = (("topic", 30), ("replicas", -8), ("size", -10), ("dirty", -10), ("reclaimable", -12))
 """Columns and their widths; those with a minus are aligned to the right."""
 
 
@@ -399,7 +399,7 @@ def saving_lines(savings: Sequence[TopicSaving], answers: Sequence[DaemonAnswer]
         cells = [each.topic, f"{each.replicas:,}", human_bytes(each.size_bytes), human_bytes(each.dirty_bytes), saved]
         lines += _cell_lines(_TOPICS, cells)
     if top is not None and top < len(savings):
-        lines.append(f"and {counted(len(savings) - top, 'topic')} more; --top sets how many are shown")
+        lines.append(f"and {counted(len(savings) - top, 'more topic')}; --top sets how many are shown")
     saved, low, high = (
         sum(getattr(each, name) for each in savings) for name in ("reclaimable_bytes", "low_bytes", "high_bytes")
     )

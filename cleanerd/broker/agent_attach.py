@@ -117,7 +117,9 @@ def attach(jvm: Jvm, jar: str, options: str) -> None:
     _require_java(jvm)
     if not (jvm.root / jar.lstrip("/")).is_file():
         raise RefusedError(
-            f"does not see {jar}", where=where, hint="copy the jar to where the broker sees it, and name it by --jar"
+            f"does not see {jar}",
+            where=where,
+            hint="copy the jar to a path that the broker sees; pass it with --jar",
         )
     if not jvm.attach_socket.is_socket():
         _have_it_listen(jvm)

@@ -102,9 +102,9 @@ def _unfinished(log: PartitionLog, patience: RetryPolicy) -> CleanerdError:
     except OSError:
         age_seconds = 0.0
     if age_seconds < patience.replacement_seconds:
-        return _moved(log, f"{name} is there, so a replacement is under way; if it stays, {RESTART}")
+        return _moved(log, f"{name} exists, so a swap is in progress; if it stays, {RESTART}")
     return RefusedError(
-        f"a replacement was not brought to its end: {name} is there for {human_ms(age_seconds * 1000)}",
+        f"a swap was not completed: {name} has been there for {human_ms(age_seconds * 1000)}",
         where=str(log.path),
         hint=RESTART,
     )

@@ -121,7 +121,7 @@ def free_lock(log_dir: LogDir, others: Sequence[Path], patience: RetryPolicy = S
         age = _broker_age_seconds(other)
         may_start = age is None or age < patience.start_seconds
         if time.monotonic() - began >= (patience.locks_seconds if may_start else _STOP_SECONDS):
-            starting = "it may still be starting, then try again in a minute; else " if may_start else ""
+            starting = "it may still be starting, then try again in a minute; otherwise " if may_start else ""
             given_up = f"{starting}it has given this directory up, or log.dirs does not name it"
             return f", but it runs on {other}: {given_up}"
         time.sleep(_LOCKS_POLL_SECONDS)

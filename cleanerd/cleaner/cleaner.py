@@ -275,9 +275,7 @@ class Cleaning:
 
     def staging(self, reserve_bytes: int, *, lasting: bool = True) -> Staging:
         """Where this plan's groups are written, leaving ``reserve_bytes`` free. ``lasting``: see `Staging`."""
-        pool = self.pool
-        behind = pool.workers > 1
-        return Staging(self.plan, pool.reader.directory, reserve_bytes=reserve_bytes, behind=behind, lasting=lasting)
+        return Staging(self.plan, self.pool.reader.directory, reserve_bytes=reserve_bytes, lasting=lasting)
 
     def pending_groups(self) -> Iterator[Group]:
         """The groups to rewrite, ascending: :meth:`groups`, and the parts of those that are cut.

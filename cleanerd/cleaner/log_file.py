@@ -18,7 +18,7 @@ import numpy as np
 
 from cleanerd.errors import CleanerdError, system_error
 from cleanerd.fsio.safe_open import close_quietly
-from cleanerd.segments.reading import DIRECT_ALIGNMENT, set_direct
+from cleanerd.segments.blocks import DIRECT_ALIGNMENT, set_direct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,46 +26,54 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BUFFER_BYTES: Final = 4 * 1024 * 1024
+WRITTEN_BEHIND_BYTES: Final = 1024 * 1024
+"""Smaller writes take less time than another thread needs to start."""
 
 
 class WriteBuffer:
     """Aligned memory for direct writes, used by all files of a staging directory in turn.
 
-    ``behind``: a thread writes one half while the other is filled. Otherwise rewriting threads would wait for the disk.
+    A thread writes what is large: one half while the other is filled, or a block while the next one is made.
     """
 
-    def __init__(self, *, behind: bool = False) -> None:
+    def __init__(self) -> None:
         self._memories: list[mmap.mmap] = []
-        self._halves = 2 if behind else 1
         self._number = 0
-        self._writer = ThreadPoolExecutor(1, "cleanerd-writer") if behind else None
+        self._writer: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "cleanerd-writer")
         self._pending: Future[None] | None = None
 
     def memory(self) -> mmap.mmap:
         """``BUFFER_BYTES`` of page-aligned memory to fill, allocated at the first call."""
-        row = self._number % self._halves
-        if row == len(self._memories):
+        half = self._number % 2
+        if half == len(self._memories):
             self._memories.append(mmap.mmap(-1, BUFFER_BYTES))
-        return self._memories[row]
+        return self._memories[half]
 
     def write(self, call: Callable[[memoryview, int], None], count: int) -> None:
-        """``call(memory, count)`` now or in the thread; afterwards :attr:`memory` is the other half.
+        """``call(memory, count)`` now or in the thread; afterwards :attr:`memory` may be filled again.
 
         Raises:
             CleanerdError: what this call or the one before raised.
         """
-        memory = memoryview(self.memory())
-        if self._writer is None:
-            call(memory, count)
-            return
+        self.write_block(call, memoryview(self.memory()), count)
+        if self._pending is not None:
+            self._number += 1
+
+    def write_block(self, call: Callable[[memoryview, int], None], block: memoryview, count: int) -> None:
+        """``call(block, count)`` now or in the thread, after the one before. The block must not change any more.
+
+        Raises:
+            CleanerdError: what this call or the one before raised.
+        """
         self.wait_for_writes()
-        try:
-            self._pending = self._writer.submit(call, memory, count)
-        except RuntimeError:  # no more threads are allowed; the submitted work was not run
-            self._writer = None
-            call(memory, count)
-            return
-        self._number += 1
+        if self._writer is not None and count >= WRITTEN_BEHIND_BYTES:
+            try:
+                self._pending = self._writer.submit(call, block, count)
+            except RuntimeError:  # no more threads are allowed; the submitted work was not run
+                self._writer = None
+            else:
+                return
+        call(block, count)
 
     def wait_for_writes(self) -> None:
         """Wait until everything is written.
@@ -123,8 +131,7 @@ class LogFile:
         """
         whole = len(block) - len(block) % DIRECT_ALIGNMENT
         if self._direct and whole and lead_bytes == self._filled and block.ctypes.data % DIRECT_ALIGNMENT == 0:
-            self._buffer.wait_for_writes()
-            self._put_from(block.data, whole)
+            self._buffer.write_block(self._put_from, block.data, whole)
             self._keep(block[whole:])
         else:
             self._collect(block[lead_bytes:])

@@ -47,9 +47,8 @@ STAGING_MODE = 0o700
 class Staging:
     """One plan's staging directory, made through the partition directory's descriptor (S-23).
 
-    ``reserve_bytes`` stay free on the file system: staging stops before it would use them (S-25). ``behind``: see
-    :class:`WriteBuffer`. ``lasting``: the files may be used after a crash of the machine. Otherwise the next run
-    deletes them, so no name is flushed.
+    ``reserve_bytes`` stay free on the file system: staging stops before it would use them (S-25). ``lasting``: the
+    files may be used after a crash of the machine. Otherwise the next run deletes them, so no name is flushed.
     """
 
     def __init__(
@@ -59,7 +58,6 @@ class Staging:
         *,
         reserve_bytes: int,
         name: str | None = None,
-        behind: bool = False,
         lasting: bool = True,
     ) -> None:
         self._plan = plan
@@ -69,7 +67,7 @@ class Staging:
         self._name = f"{STAGING}/{plan.plan_id}" if name is None else name
         self.path = f"{plan.path}/{self._name}"
         self.directory = -1
-        self._buffer = WriteBuffer(behind=behind)
+        self._buffer = WriteBuffer()
         self._open: dict[str, int] = {}
 
     def __enter__(self) -> Self:

@@ -81,7 +81,7 @@ def _of_leftovers(log: PartitionLog) -> NotCleanedReason | None:
         return None
     return NotCleanedReason(
         ".swap and .cleaned files",
-        f"a replacement of segments was cut short: {', '.join(log.unfinished[:4])} (cleanerd clean finishes or undoes "
+        f"a swap was cut short: {', '.join(log.unfinished[:4])} (cleanerd clean finishes or undoes "
         "its own; a start of the broker resolves any other)",
         "at the next run of clean, or at the next start of the broker",
     )

@@ -61,7 +61,7 @@ def _source(store: StateStore, log_dir: LogDir, original: str | None) -> tuple[s
         raise RefusedError(
             f"{store.root} knows no log directory that it can be a copy of",
             where=where,
-            hint="name where it was with --from, and the state directory with --set cleanerd.state.dir=DIR",
+            hint="name the original's place with --from, and the state directory with --set cleanerd.state.dir=DIR",
         )
     if len(places) > 1:
         raise RefusedError(f"it can be a copy of {known}", where=where, hint="choose one with --from")

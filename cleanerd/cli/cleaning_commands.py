@@ -120,9 +120,9 @@ def apply() -> None:
 def undo() -> None:
     """Undo the last cleaning of each partition that was cleaned with --keep-replaced.
 
-    Stop the broker first. An undo is refused if the partition was cleaned again or changed below the end of that
-    cleaning, or if a tombstone would come back and hide newer records. Other newer records stay as they are. Run undo
-    again to undo the cleaning before.
+    Stop the broker first. An undo is refused if the partition was cleaned again, or changed below the end of that
+    cleaning. It is also refused if a tombstone would come back and hide newer records. Other newer records stay as
+    they are. Run undo again to undo the cleaning before.
     """
 
 

@@ -53,6 +53,7 @@ def _daemon_options(command: Callable[..., int]) -> Callable[..., int]:
             type=click.IntRange(1, 65535),
             default=DEFAULT_PORT,
             show_default=True,
+            metavar="PORT",
             help="Port of the daemons that are found through bootstrap.servers.",
         ),
     ):
@@ -69,9 +70,9 @@ def status(common: Common, hosts: tuple[str, ...], *, files: tuple[Path, ...], p
     HOST is the address of a daemon's status page (cleanerd.http.listen); the default port is 10280. Without HOST and
     --targets, the daemons are those of cleanerd.cluster.peers, or of the brokers that bootstrap.servers name.
 
-    Exit code 4 if a daemon does not answer or a broker is down. Exit code 1 if a daemon is unhealthy or its canary
-    holds, if topics are cleaned by different strategies or are not delegated, if replicas have different latest states,
-    or if a partition is quarantined. Otherwise 0.
+    Exit code 4 if a daemon does not answer or a broker is down. Exit code 1 if a daemon is unhealthy, its canary holds,
+    or a partition is quarantined. The same if topics are not delegated or are cleaned by different strategies, or if
+    two replicas have different latest states. Otherwise 0.
     """
     answers, found = _answers(common, hosts, files, port)
     compared = compare(answers, found.down)

@@ -45,9 +45,9 @@ def trigger(common: Common, partitions: tuple[str, ...], *, wait: bool, timeout_
         common,
         answer,
         [
-            f"{each['partition']}: tried again next; it was not cleaned at the last scan: {each['was_refused']}"
+            f"{each['partition']}: will be tried again next; it was not cleaned at the last scan: {each['was_refused']}"
             if "was_refused" in each
-            else f"{each['partition']}: {_WORKS[each['work']]} next"
+            else f"{each['partition']}: will be {_WORKS[each['work']]} next"
             for each in answer["triggered"]
         ]
         + _left_out(answer),
@@ -142,17 +142,17 @@ def retry(common: Common, partitions: tuple[str, ...]) -> None:
     """
     answer = _request(common, "retry", partitions)
     lines = [
-        f"{name}: tried again after its pause (cleanerd resume)"
+        f"{name}: will be tried again after its pause (cleanerd resume)"
         if name in answer["paused"]
         else f"{name}: its failures are forgotten, but it is not cleaned now: {answer['not_due'][name]}"
         if name in answer["not_due"]
-        else f"{name}: tried again"
+        else f"{name}: will be tried again"
         for name in answer["retried"]
     ]
     again = answer.get("verified_again")
     lines += [f"{name}: has not failed, nothing to do" for name in answer["healthy"] if again is None or name != again]
     if again is not None:
-        lines.append(f"{again or 'canary'}: verified again")
+        lines.append(f"{again or 'canary'}: will be verified again")
     _print_answer(common, answer, lines or ["nothing is quarantined"])
 
 

@@ -45,7 +45,7 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
         ):
             question = (
                 f"{topic} is cleaned by offset with null tombstones. It needs delegation only if tombstones must "
-                "wait for replicas that are away, which Kafka's cleaner does not do. From now on only "
+                "wait for replicas that are away, which Kafka's cleaner does not do. From now on, only "
                 f"cleanerd would clean it, and only if its settings name topics.{topic}.{STRATEGY}. Continue?"
             )
             if not common.output.confirm(question, yes=yes):
@@ -55,8 +55,9 @@ def delegate(common: Common, topic: str, *, command_config: Path | None, dry_run
     _print_outcome(common, outcome, delegations, dry_run=dry_run)
     if outcome.action == "delegated" and not dry_run:
         common.output.note(
-            f"From now on only cleanerd cleans {topic}. Its settings say when, then the values saved in "
-            f"{delegations.path}. cleanerd on other hosts lacks that file: set the values in its settings there."
+            f"From now on, only cleanerd cleans {topic}. Its settings decide when, otherwise the values saved in "
+            f"{delegations.path}. cleanerd on other hosts does not have that file: add the values to its settings "
+            "there."
         )
 
 

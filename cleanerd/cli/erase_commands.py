@@ -51,9 +51,9 @@ _command_config_option: Final = click.option(
 def erase_plan() -> None:
     """Show every copy of a key of TOPIC on this host, what removes it, and when at the latest.
 
-    Without LOG_DIR it searches the directories of cleanerd.log.dirs. "no bound" means that no latest time is known,
-    because an event may never happen; the line names the setting that gives a bound. Changes nothing. Exit code 5 if a
-    place could not be searched.
+    Without LOG_DIR it searches the directories of cleanerd.log.dirs. In the result, "no bound" means that no latest
+    time is known, because an event may never happen. The line names the setting that gives a bound. Changes
+    nothing. Exit code 5 if a place could not be searched.
     """
 
 
@@ -114,10 +114,10 @@ def erase_keygen() -> None:
 def erase_certify() -> None:
     """Search the key of TOPIC in every file on this host, and write a signed statement of what was found.
 
-    Name all directories of log.dirs, or none if the settings name them. The statement has a salted hash of the key,
-    the files with sizes and digests, and the files that could not be searched. Exit code 0 if the key was not found, 1
-    if a record was found or a replica lacks the request's tombstone, 5 if a file could not be searched. The statement
-    is always written.
+    Name all directories of log.dirs, or none if the settings name them. The statement has a salted hash of the key, the
+    files with sizes and digests, and the files that could not be searched. It is always written. Exit code 0 if the
+    key was not found, 1 if a record was found or a replica lacks the request's tombstone. Exit code 5 if a file
+    could not be searched.
     """
 
 
@@ -152,9 +152,9 @@ def erase_certify() -> None:
 def erase_verify() -> None:
     """Decide whether the certificates prove that the key is gone from every replica of the topic.
 
-    The proof is complete if each assigned replica has a certificate that is newer than the request, covers the log past
-    the tombstone, and is signed by a trusted key. Exit code 0 if it is complete, 1 if not, 5 if a file is not a
-    certificate or was changed.
+    The proof is complete if each assigned replica has a certificate. It must be newer than the request, cover the log
+    past the tombstone, and be signed by a trusted key. Exit code 0 if the proof is complete, 1 if not, 5 if a file
+    is not a certificate or was changed.
     """
 
 

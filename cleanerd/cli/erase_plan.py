@@ -159,4 +159,4 @@ def _describe(step: Step) -> str:
     if step.wait_ms is not None:
         return f"{step.event}: within {human_ms(step.wait_ms)} after that ({step.setting})"
     since = f", not before {time_of(step.from_ms)}" if step.from_ms > 0 else ""
-    return f"{step.event}: {_NO_BOUND}{since} (bound by: {step.setting})"
+    return f"{step.event}: {_NO_BOUND}{since} (for a bound: {step.setting})"

@@ -205,7 +205,7 @@ def _print_reason(output: Output, name: TopicPartition, rule: str, reason: str, 
     cause, fixes = cause_and_fixes(reason) if rule == _QUARANTINE else (reason, [])
     output.line(f"{name} is not cleaned now.")
     output.line(f"  rule:    {rule}")
-    output.line(f"  reason:  {cause}")
+    output.line(f"  reason:  {cause.removesuffix(f': {changes}')}")
     for fix in fixes:
         output.line(f"           -> {fix}")
     output.line(f"  changes: {changes}")

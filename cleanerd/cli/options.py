@@ -161,7 +161,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         metavar="FILE",
         type=click.Path(path_type=Path, readable=False),
         help="Settings file (TOML), or a directory of them, read in sorted order. Repeatable; later ones win. Default: "
-        f"{DEFAULT_CONFIG}, where there is one.",
+        f"{DEFAULT_CONFIG}, if it exists.",
     ),
     click.option(NO_CONFIG, "no_config", is_flag=True, help=f"Do not read {DEFAULT_CONFIG}."),
     click.option(

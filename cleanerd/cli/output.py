@@ -162,11 +162,11 @@ def print_error(text: str) -> None:
     _write(sys.stderr, _fitted(sys.stderr, f"cleanerd: {_one_line(text)}") + "\n")
 
 
-def print_usage_error(usage: click.ClickException) -> None:
-    """Print the usage and what is wrong, as click does, but wrapped."""
+def print_usage_error(error: click.ClickException) -> None:
+    """Print it as click does, with long lines wrapped for a terminal."""
     text = io.StringIO()
-    usage.show(file=text)
-    for line in text.getvalue().splitlines():
+    error.show(text)
+    for line in printable(text.getvalue()).splitlines():
         _write(sys.stderr, _fitted(sys.stderr, line) + "\n")
 
 

@@ -152,7 +152,11 @@ def preview(
                 young_topics += note_young_topics(common.output, partitions, targets)
             daemon = daemon_facts(settings, session.path)
             rows += [replace(request.row(each.name), daemon=daemon.get(str(each.name))) for each in targets]
-    rows = [row.with_notes(shared_keys.notes(row.name)) for row in rows]
+    noted = set[str]()  # for people, one partition of a topic is enough: its note names the others
+    for at, row in enumerate(rows):
+        if (notes := shared_keys.notes(row.name)) and (common.output.as_json or row.name.topic not in noted):
+            rows[at] = row.with_notes(notes)
+            noted.add(row.name.topic)
     print_config_warnings(common.output, [row.found.config for row in rows if row.found is not None])
     for warning in store.warnings:
         common.output.warning(warning)

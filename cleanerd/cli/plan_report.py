@@ -128,10 +128,10 @@ def print_plan(
         cells = [[make(group) for _, make in columns] for group in shown[:top]]
         output.table_of_used([column for column, _ in columns], cells)
     if top is not None and len(shown) > top:
-        output.line(f"and {counted(len(shown) - top, by)} more; --top sets how many are shown")
+        output.line(f"and {counted(len(shown) - top, f'more {by}')}; --top sets how many are shown")
     if idle := [row for group in groups if group not in shown for row in group]:
         output.line(_idle(idle))
-    _print_notes(output, rows if by == "partition" else [])
+    _print_notes(output, [row for group in shown[:top] for row in group] if by == "partition" else [])
     _print_switches(output, rows)
     savings = [row.saving for row in rows if row.saving is not None]
     if savings:

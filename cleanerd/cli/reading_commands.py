@@ -93,7 +93,7 @@ def inspect() -> None:
     metavar="DIR",
     help="Compare with a copy from before the cleaning, or with the replaced segments: find lost and altered records.",
 )
-@click.option("--many-rounds", is_flag=True, help="With --against: the log was cleaned more than once since.")
+@click.option("--many-cleanings", is_flag=True, help="With --against: the log was cleaned more than once since.")
 @click.option(
     "--limit",
     type=click.IntRange(min=0),
@@ -107,10 +107,10 @@ def inspect() -> None:
 def verify() -> None:
     """Prove that segments, partitions or log directories are consistent.
 
-    Checks checksums, the structure of every record, the order of offsets, lookups in index files, transaction indexes,
-    producer snapshots, leader epochs, checkpoints and leftover files, and that the clean section has at most one record
-    per key. Exit code 5 if there is an error, 1 if partitions could not be read. Use --partition with log directories.
-    Beside a running broker, the newest bytes may still change.
+    Checks the structure of every record, checksums, the order of offsets, and lookups in index files. Checks
+    transaction indexes, producer snapshots, leader epochs, checkpoints and leftover files. The clean section may
+    have only one record per key. Exit code 5 if there is an error, 1 if partitions could not be read. Use
+    --partition with log directories. Beside a running broker, the newest bytes may still change.
     """
 
 
@@ -124,11 +124,11 @@ def audit() -> None:
     """Find every record of an erasure request: by key, key prefix, or bytes in its value.
 
     A topic or a pattern such as 'orders-*' means all its partitions, '*' all topics. Name all directories of log.dirs,
-    or none if the settings name them. A record is found if it matches one of the options. All files are searched: live
-    segments, and those that wait to be deleted, are staged, or are kept for an undo. "visible" means that a consumer of
-    committed records gets the record. Exit code 5 if a place could not be searched or bytes could not be decoded. With
-    --expect-absent, exit code 1 if a record was found. For a proof, stop the broker: a running broker moves records
-    from file to file.
+    or none if the settings name them. A record is found if it matches one of the options. All files are searched:
+    live segments, and those that wait to be deleted, are staged, or are kept for an undo. In the result, "visible"
+    means that a consumer of committed records gets the record. Exit code 5 if a place could not be searched or
+    bytes could not be decoded. With --expect-absent, exit code 1 if a record was found. For a proof, stop the
+    broker: a running broker moves records from file to file.
     """
 
 

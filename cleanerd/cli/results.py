@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.cli.options import FEW_PARTITIONS
 from cleanerd.cli.output import NONE_COMPACTED, Column, Output
 from cleanerd.humanize import counted, human_bytes, human_change, human_count, human_ms
 
@@ -54,15 +55,23 @@ def print_results(
         if not failures:  # an unreadable directory may have partitions
             output.line(NONE_COMPACTED)
         return
+    idle = [result for result in results if _is_idle(result)] if len(results) > FEW_PARTITIONS else []
+    shown = [result for result in results if not (idle and _is_idle(result))]
     # If nothing was cleaned there are no counts: the table shows the reasons.
-    counts = any(result.is_done for result in results)
+    counts = any(result.is_done for result in shown)
     columns = _COLUMNS if counts else _REASON_COLUMNS
-    rows = [_row(result) if counts else _reason_row(result) for result in results]
+    rows = [_row(result) if counts else _reason_row(result) for result in shown]
     if len({result.log_dir for result in results}) > 1:  # with a single directory its name is not needed
         columns = (columns[0], Column("log directory"), *columns[1:])
-        rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(results, rows, strict=True)]
+        rows = [[name, result.log_dir, *cells] for result, (name, *cells) in zip(shown, rows, strict=True)]
     show = output.table if counts else output.table_of_used
-    show(columns, rows)
+    if shown:
+        show(columns, rows)
+    if idle:
+        output.line(
+            f"{counted(len(idle), 'partition')} skipped, such as {idle[0].name}: {idle[0].reason}; "
+            "cleanerd plan --by partition shows each"
+        )
     cleaned = [result for result in results if result.outcome == "cleaned"]
     before, after = (sum(sizes) for sizes in zip(*map(_sizes, cleaned), strict=True)) if cleaned else (0, 0)
     if cleaned:
@@ -72,7 +81,7 @@ def print_results(
             f"{len(cleaned)} of {len(results)} partitions cleaned: {human_change(before, after)}, "
             f"{counted(removed, 'record')} removed."
         )
-    for result in results:
+    for result in shown:
         if counts and _shows_reason(result):
             output.note(f"{result.name}: {result.reason}")
 
@@ -80,6 +89,11 @@ def print_results(
 def _sizes(result: CleaningResult) -> tuple[int, int]:
     """The sizes of the whole log before and after: ``plan``'s size and after."""
     return result.bytes_before + result.active_bytes, result.bytes_after + result.active_bytes
+
+
+def _is_idle(result: CleaningResult) -> bool:
+    """There was nothing to do."""
+    return result.outcome == "skipped" and result.error is None
 
 
 def _shows_reason(result: CleaningResult) -> bool:

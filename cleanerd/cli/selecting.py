@@ -72,8 +72,8 @@ class _LocalPath(click.Path):
                 "is not a directory of this machine",
                 where=shown_url(value),
                 hint="a log is cleaned where it can be swapped in: copy it here, or write a cleaned copy with "
-                "cleanerd spark clean --output; what only reads takes URLs: cleanerd spark audit, profile, snapshot, "
-                "divergence",
+                "cleanerd spark clean --output; commands that only read accept URLs: cleanerd spark audit, profile, "
+                "snapshot, divergence",
             )
         return super().convert(value, param, ctx)
 

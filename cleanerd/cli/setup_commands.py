@@ -82,7 +82,7 @@ def agent_path() -> None:
 @click.option(
     "--transport",
     type=click.Choice(["unix", "loopback"]),
-    help="How to connect to the agent. Default: unix if the broker's Java has them, otherwise a port of 127.0.0.1.",
+    help="How to connect to the agent. Default: unix if the broker's Java supports it, otherwise a port of 127.0.0.1.",
 )
 @click.option(
     "--allow-unknown-version",

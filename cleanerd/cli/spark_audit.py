@@ -56,7 +56,9 @@ _KEY_BYTES: Final = 16
 @click.option("--log-start", type=click.IntRange(min=0), default=0, metavar="OFFSET",
               help="Do not check records below this offset. Default: the checkpoints.")  # fmt: skip
 @strategy_option("offset, timestamp or header:NAME. Default: the settings.")
-@click.option("--many-rounds", is_flag=True, help="The log was cleaned more than once since: tombstones may be gone.")
+@click.option(
+    "--many-cleanings", is_flag=True, help="The log was cleaned more than once since: tombstones may be gone."
+)
 @now_option
 @click.option("--examples", type=click.IntRange(1, 1000), default=10, show_default=True, metavar="N",
               help="At most N places per kind and partition; with --key, N records per file.")  # fmt: skip
@@ -75,7 +77,7 @@ def audit(
     first_dirty: int,
     log_start: int,
     strategy: tuple[str, str] | None,
-    many_rounds: bool,
+    many_cleanings: bool,
     now_ms: int | None,
     examples: int,
     digest_key: str | None,
@@ -119,7 +121,7 @@ def audit(
                 cleaned_before=partial(ends.cleaned_before, after, before),
                 first_dirty=first_dirty,
                 log_start=log_start,
-                many_rounds=many_rounds,
+                many_cleanings=many_cleanings,
                 now_ms=now_ms,
                 examples=examples,
                 digest_key=hash_key,

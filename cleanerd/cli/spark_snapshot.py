@@ -119,7 +119,7 @@ def delete_retention(settings: Settings, log_dirs: Sequence[Path], note: Callabl
         if not is_set and not noted:
             noted.append(topic)
             note(
-                f"{_KEY} of {topic} is not known here, and treated as {found} ms: where it is lower, deleted keys can "
+                f"{_KEY} of {topic} is not known here, and treated as {found} ms: if it is lower, deleted keys can "
                 f"stay (--set topics.{topic}.{_KEY}=...)"
             )
         return found

@@ -202,7 +202,7 @@ def _print_partitions(
     ]
     output.table([PARTITION_COLUMNS[0], *where, *PARTITION_COLUMNS[1:]], cells)
     if len(cells) < len(rows):
-        output.line(f"and {counted(len(rows) - len(cells), 'partition')} more; --top sets how many are shown")
+        output.line(f"and {counted(len(rows) - len(cells), 'more partition')}; --top sets how many are shown")
 
 
 def _print_topics(output: Output, rows: Sequence[Mapping[str, Any]], now_ms: int, top: int | None) -> None:
@@ -222,7 +222,7 @@ def _print_topics(output: Output, rows: Sequence[Mapping[str, Any]], now_ms: int
     if groups:
         output.table(_TOPIC_COLUMNS, [_topic_row(group, now_ms) for group in groups[:top]])
     if top is not None and len(groups) > top:
-        output.line(f"and {counted(len(groups) - top, 'topic')} more; --top sets how many are shown")
+        output.line(f"and {counted(len(groups) - top, 'more topic')}; --top sets how many are shown")
     rest = Counter(each["state"] for partitions in quiet.values() for each in partitions)
     if rest:
         states = ", ".join(f"{counted(number, 'partition')} {state}" for state, number in rest.most_common())
@@ -231,16 +231,13 @@ def _print_topics(output: Output, rows: Sequence[Mapping[str, Any]], now_ms: int
 
 def _topic_row(partitions: Sequence[Mapping[str, Any]], now_ms: int) -> list[str]:
     dirty = [each["dirty_bytes"] for each in partitions if each["dirty_bytes"] is not None]
-    known = [each for each in partitions if _reclaimable(each)]
-    sums = [sum(each[f"reclaimable_{name}"] for each in known) for name in ("bytes", "low_bytes", "high_bytes")]
-    exact = all(each["reclaimable_exact"] for each in known)
     removals = [each["next_purge_ms"] for each in partitions if each["next_purge_ms"] is not None]
     states = Counter(each["state"] for each in partitions)
     return [
         partitions[0]["topic"],
         f"{len(partitions):,}",
         human_bytes(sum(dirty)) if dirty else "",
-        describe_reclaimable(*sums, exact=exact) if known else "",
+        _reclaimable_sum(partitions),
         _removal(min(removals), now_ms, {}) if removals else "",
         ", ".join(f"{number:,} {state}" for state, number in states.most_common()),
     ]
@@ -271,6 +268,7 @@ def headline(view: Mapping[str, Any]) -> str:
         counted(len(view["partitions"]), "partition"),
         f"{totals['cleanings'].get('cleaned', 0)} cleaned",
         f"{human_bytes(max(0, totals['bytes_before'] - totals['bytes_after']))} saved",
+        *([f"{reclaimable} reclaimable"] if (reclaimable := _reclaimable_sum(view["partitions"])) else []),
     ]
     if staged := sum(each["state"] == "staged" for each in view["partitions"]):
         known = totals.get("staged_bytes", 0)
@@ -466,6 +464,15 @@ def _reclaimable(partition: Mapping[str, Any]) -> str:
     if count is None or (partition["reclaimable_method"] == "guess" and high):
         return ""
     return describe_reclaimable(count, low, high, exact=partition["reclaimable_exact"] or not high)
+
+
+def _reclaimable_sum(partitions: Sequence[Mapping[str, Any]]) -> str:
+    """The reclaimable bytes of all partitions that were scanned; empty if none was."""
+    known = [each for each in partitions if _reclaimable(each)]
+    if not known:
+        return ""
+    sums = [sum(each[f"reclaimable_{name}"] for each in known) for name in ("bytes", "low_bytes", "high_bytes")]
+    return describe_reclaimable(*sums, exact=all(each["reclaimable_exact"] for each in known))
 
 
 def _no_partition() -> str:

@@ -58,14 +58,14 @@ def verify(
     partitions: tuple[str, ...],
     clean_below: int | None,
     against: Path | None,
-    many_rounds: bool,
+    many_cleanings: bool,
     limit: int,
     now_ms: int | None,
 ) -> int:
     """Run ``cleanerd verify``; its options are in ``reading_commands.py``."""
     paths = common.log_dirs(paths)
-    if many_rounds and against is None:
-        raise click.UsageError("--many-rounds needs --against")
+    if many_cleanings and against is None:
+        raise click.UsageError("--many-cleanings needs --against")
     if partitions and not all(is_log_dir(path) for path in paths):
         raise click.UsageError("--partition needs log directories")
     settings = common.load_settings()
@@ -74,7 +74,7 @@ def verify(
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
         clean_below=clean_below,
         against=against,
-        many_rounds=many_rounds,
+        many_cleanings=many_cleanings,
         memory_bytes=settings.daemon.log_cleaner_dedupe_buffer_size,
         limit=limit or None,
     )
@@ -305,8 +305,8 @@ def _print_unknown(output: Output, verdicts: list[VerifyResult], consequence: st
     elif verdicts:
         names = ", ".join(str(verdict.path) for verdict in verdicts[:3]) + (", ..." if len(verdicts) > 3 else "")
         output.note(
-            f"{len(verdicts)} partitions: no checkpoint says how far they are clean, so {consequence} (--clean-below "
-            f"gives it; topics that are not compacted have none): {names}"
+            f"{len(verdicts)} partitions: no checkpoint says how far they are clean, or their topics are not "
+            f"compacted, so {consequence} (--clean-below gives it): {names}"
         )
 
 

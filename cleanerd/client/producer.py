@@ -188,7 +188,8 @@ class Producer:
     def _refuse_if_required(self, reason: str) -> None:
         if self._mode == "required":
             raise IdempotenceError(
-                f"{idempotence.KEY} is required, but {reason}", hint="requested writes without it where it must"
+                f"{idempotence.KEY} is required, but {reason}",
+                hint="with the value requested, the producer writes without it if it must",
             )
 
     def _producer(self, *, idempotent: bool) -> confluent_kafka.Producer:

@@ -124,6 +124,6 @@ def _unknown(topic: str, reason: str, *, assumed: bool) -> Delegation:
         return Delegation("assumed")
     fix = (
         f"run cleanerd delegate {topic}, and name the broker's metadata directory with cleanerd.metadata.log.dir; or, "
-        f"where no broker's cleaner will ever reach these files, give --set {SETTING}=assumed"
+        f"if no broker's cleaner will ever clean these files, set {SETTING}=assumed"
     )
     return Delegation("unknown", reason, fix)

@@ -343,7 +343,7 @@ class DaemonSettings(ServiceSettings):
     )
     producer_id_expiration_ms: Milliseconds = _of_broker(
         "producer.id.expiration.ms",
-        "After this time without a write, the last batch of a producer is no longer protected and can be removed.",
+        "If a producer has not written for this time, its last batch can be removed. Until then it is kept.",
     )
     log_retention_ms: Retention | None = Field(
         None,
@@ -395,7 +395,7 @@ class DaemonSettings(ServiceSettings):
         "check",
         description="A topic with a non-default strategy is cleaned only if the broker's own cleaner skips it "
         "(cleanerd delegate). check: the cluster's metadata and server.properties must show that. assumed: you "
-        "guarantee it where they are not available; where they are, they decide.",
+        "guarantee it if they are not available; otherwise they decide.",
     )
     cleanerd_disk_reserve: Reserve = Field(
         None,

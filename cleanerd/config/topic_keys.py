@@ -101,12 +101,13 @@ TOPIC_RULES: Final[Mapping[str, KeyRule]] = MappingProxyType({
     ),
     strategy_keys.TOMBSTONE_MODE: _choice(
         strategy_keys.TOMBSTONE_MODES, example="null",
-        about="What deletes a key: a null value, KIP-87's flag in the record's attributes, or a header (and a null "
-        "value). flag and header need cleanerd delegate.",
+        about="What deletes a key. null: a null value. flag: only KIP-87's flag in the record's attributes. header: a "
+        "header, or a null value. flag and header need cleanerd delegate.",
     ),
     strategy_keys.TOMBSTONE_HEADER: _rule(
         HeaderNameRule(), "", example="deleted",
-        about="With tombstone.mode=header: the header that makes a record a tombstone, whatever its value is.",
+        about="With tombstone.mode=header: the header that makes a record a tombstone, unless the header's value is "
+        "empty, 0 or false.",
     ),
     strategy_keys.TOMBSTONE_GUARD: _choice(
         strategy_keys.GUARDS, example="horizon",

@@ -144,7 +144,7 @@ def check_host(log_dirs: Sequence[Path], config_paths: Sequence[Path], assignmen
         check_map_dir(findings, settings.daemon.cleanerd_map_dir, paths)
         for path in paths:
             _check_log_dir(findings, settings, path, paths, store)
-    return findings.all
+    return findings.each_once()
 
 
 def _of_settings(findings: CheckResults, settings: Settings) -> tuple[Path, ...]:

@@ -35,6 +35,11 @@ class CheckResults:
 
     all: list[CheckResult] = field(default_factory=list)
 
+    def each_once(self) -> list[CheckResult]:
+        """All findings without repetitions: several log directories have one topic, and the settings name it, too."""
+        warned = {each.what for each in self.all if each.level in {"warning", "problem"}}
+        return list(dict.fromkeys(each for each in self.all if each.level != "note" or each.what not in warned))
+
     def ok(self, check: str, what: str, where: object) -> None:
         self.all.append(CheckResult("ok", check, what, str(where)))
 

@@ -225,7 +225,7 @@ def check_metadata(
     if unclear and log_dir.path.resolve() not in directories:
         what = f"its log.dirs name {unclear[0]}, relative to the directory that the broker is started in"
         message = f"{what}: it is unknown whether that is {log_dir.path}"
-        findings.warning("server.properties", message, properties, "write whole paths in log.dirs")
+        findings.warning("server.properties", message, properties, "write absolute paths in log.dirs")
     elif directories and log_dir.path.resolve() not in directories:
         fix = "name the server.properties of the broker whose log directory this is"
         findings.warning("server.properties", f"its log.dirs do not name {log_dir.path}", properties, fix)
@@ -268,7 +268,7 @@ def _check_delegations(findings: CheckResults, facts: BrokerFacts) -> None:
         "delegations",
         f"{unread.why}: it is unknown which topics are delegated, and which settings they had before",
         unread.where,
-        "restore it, or make it readable; remove it only where no topic is delegated",
+        "restore it, or make it readable; remove it only if no topic is delegated",
     )
 
 

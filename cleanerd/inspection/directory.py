@@ -80,8 +80,8 @@ PARTITION_COLUMNS: Final = (
     number("segments", "segments"),
     TableColumn("size", _size, right=True),
     number("log start", "log_start_offset"),
-    number("cleaned below", "cleaner_offset"),
-    number("flushed below", "recovery_point"),
+    number("cleaner checkpoint", "cleaner_checkpoint"),
+    number("recovery point", "recovery_point"),
     number("high watermark", "high_watermark"),
     text_column("topic id", "topic_id"),
     TableColumn("damage", lambda row: text_of(row.get("error"))),
@@ -133,7 +133,7 @@ def _partition_facts(
         found.error = error
     found.facts["producer_snapshots"] = [base for base, suffix in files.values() if suffix == SNAPSHOT_SUFFIX]
     plain = {SEGMENT_SUFFIX, INDEX_SUFFIX, TIMEINDEX_SUFFIX, TXNINDEX_SUFFIX, SNAPSHOT_SUFFIX}
-    found.facts["files_in_transit"] = [entry for entry, (_, suffix) in files.items() if suffix not in plain]
+    found.facts["pending_files"] = [entry for entry, (_, suffix) in files.items() if suffix not in plain]
 
 
 def _offsets(path: Path, name: TopicPartition | None) -> dict[str, object]:
@@ -144,7 +144,7 @@ def _offsets(path: Path, name: TopicPartition | None) -> dict[str, object]:
     log_dir = read_log_dir(parent)
     return {
         "log_start_offset": log_dir.log_start_offsets.get(name),
-        "cleaner_offset": log_dir.cleaner_offsets.get(name),
+        "cleaner_checkpoint": log_dir.cleaner_offsets.get(name),
         "recovery_point": log_dir.recovery_points.get(name),
         "high_watermark": log_dir.high_watermarks.get(name),
     }
@@ -295,7 +295,7 @@ def _partition_row(log_dir: LogDir, name: TopicPartition) -> tuple[dict[str, obj
         "segments": None,
         "size_bytes": None,
         "log_start_offset": None,
-        "cleaner_offset": log_dir.cleaner_offsets.get(name),
+        "cleaner_checkpoint": log_dir.cleaner_offsets.get(name),
         "recovery_point": log_dir.recovery_points.get(name),
         "high_watermark": log_dir.high_watermarks.get(name),
         "topic_id": None,

@@ -106,7 +106,7 @@ def _of_broker(file: Path | None) -> tuple[Path, ...]:
             f"log.dirs names {unclear[0]}, which is relative to the broker's working directory, and "
             "that directory is unknown here",
             where=str(file),
-            hint="write whole paths there, or name the log directories in cleanerd.log.dirs",
+            hint="write absolute paths there, or name the log directories in cleanerd.log.dirs",
         )
     return log_dirs_in(properties)
 

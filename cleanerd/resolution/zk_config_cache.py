@@ -89,8 +89,8 @@ def cached_topic_configs(
     nameless = daemon.bootstrap_servers is None and daemon.cleanerd_command_config is None
     if running and nameless:
         warnings.append(
-            f"{log_dir.path}: ZooKeeper mode keeps no topic configuration on the disk; to have the broker asked for it "
-            "set bootstrap.servers=HOST:PORT"
+            f"{log_dir.path}: ZooKeeper mode keeps no topic configuration on the disk; set "
+            "bootstrap.servers=HOST:PORT to query the broker"
         )
     names = sorted({name.topic for name in log_dir.partitions})
     if running and not nameless and (known is None or not _is_fresh(known, names, now_ms)):
@@ -104,7 +104,7 @@ def cached_topic_configs(
             topics = _query_broker(client, servers, names, cluster_id, node_id, now_ms=now_ms, connect=connect)
             known = memory.save(CachedTopics(cluster_id, node_id, place, now_ms, topics))
         except CleanerdError as error:
-            warnings.append(f"{log_dir.path}: the broker was not asked for its topics' configuration: {error}")
+            warnings.append(f"{log_dir.path}: the broker could not be queried for its topics' configuration: {error}")
     warnings += memory.warnings
     if known is None:
         return ReportedTopics({}, tuple(warnings))

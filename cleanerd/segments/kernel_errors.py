@@ -20,8 +20,8 @@ from cleanerd.errors import (
 KERNEL_ERRORS: Final = (_kernel.CorruptLogError, _kernel.InvalidCallError, _kernel.KernelBugError, MemoryError)
 _REPORT: Final = "please report it; the log is unchanged"
 _DAMAGED: Final = (
-    "copy the partition from a replica that reads it; where every replica has these bytes, delete the records below "
-    f"the next segment, whose file name is that offset, with {DELETE_RECORDS}"
+    "copy the partition from a replica without the damage; if every replica has it, delete the records below the next "
+    f"segment, whose file name is that offset, with {DELETE_RECORDS}"
 )
 _MORE_MEMORY: Final = "raise the memory limit of cleanerd, or lower log.cleaner.threads"
 

@@ -1,8 +1,8 @@
 """Leave the page cache as it is: drop pages of segments that were not cached before a cleaning.
 
 A cleaning reads whole logs; a broker serves its consumers from the cache. Segments that were not cached before the
-cleaning are dropped from it afterwards; the others stay. Of a large log they are dropped while it is read, because it
-would evict the broker's pages.
+cleaning are dropped from it afterwards; the others stay. A large log would evict the broker's pages, so its uncached
+segments are read directly from the disk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import random
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
@@ -25,12 +24,6 @@ if TYPE_CHECKING:
 
 SMALL_BYTES: Final = 16 * 1024
 """Smaller logs stay in the cache: checking it costs more than their pages are worth."""
-
-KEPT_BYTES: Final = 128 * 1024 * 1024
-"""How much a reader leaves in the cache for the next pass over the log."""
-
-WORTH_DROPPING_BYTES: Final = 16 * 1024 * 1024
-"""Nothing is dropped while a smaller rest of a segment is unread: asking about it may load much of it."""
 
 _SAMPLES: Final = 8
 _PAGE: Final = 4096
@@ -64,41 +57,17 @@ def drop(path: Path, segments: Iterable[Segment]) -> None:
             close_quietly(descriptor)
 
 
-class DropBehind:
-    """Drops what one reader has read of uncached segments, except the first ``kept_bytes``."""
-
-    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
-        self._kept_bytes = kept_bytes
-        self._read_bytes = 0
-        self._cold: dict[int, bool] = {}  # by base offset, as the first question found it
-
-    def passed(self, descriptor: int, segment: Segment, start: int, end: int) -> None:
-        """The bytes from ``start`` to ``end`` of ``segment``, open as ``descriptor``, were read. Does not raise."""
-        self._read_bytes += end - start
-        if self._read_bytes <= self._kept_bytes:
-            return
-        cold = self._cold.get(segment.base)
-        if cold is None:
-            if segment.size_bytes - end < WORTH_DROPPING_BYTES:
-                return
-            cold = self._cold[segment.base] = _is_cold_at(descriptor, end, segment.size_bytes)
-        if cold:
-            start -= start % _PAGE
-            with suppress(OSError):  # it is only advice to the kernel
-                os.posix_fadvise(descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
-
-
 def _is_cold(path: Path, segment: Segment) -> bool:
     descriptor = _open(path, segment)
     if descriptor < 0:
         return False
     try:
-        return _is_cold_at(descriptor, 0, segment.size_bytes)
+        return is_cold_from(descriptor, 0, segment.size_bytes)
     finally:
         close_quietly(descriptor)
 
 
-def _is_cold_at(descriptor: int, start: int, end: int) -> bool:
+def is_cold_from(descriptor: int, start: int, end: int) -> bool:
     """Whether less than half of this part of a file is cached."""
     first, pages = start // _PAGE, max(1, (end - start) // _PAGE)
     # The query may make the kernel read ahead there, and an estimate reads at even distances: other places each time.

@@ -1,39 +1,36 @@
 """Reading segments chunk by chunk through the kernel.
 
-A chunk is whole batches, read into one reused buffer by ``preadv``. Segments are not memory-mapped: truncating a mapped
+A chunk is whole batches, read into reused memory by ``preadv``. Segments are not memory-mapped: truncating a mapped
 file kills the process, while a short read is an error.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import functools
-import mmap
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, Protocol, TypeAlias, TypeVar
-
-import numpy as np
 
 from cleanerd import _kernel
 from cleanerd.closeable import Closeable
-from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError, system_error
+from cleanerd.errors import BatchTooLargeError, CleanerdError, CorruptionError
 from cleanerd.format.names import SEGMENT_SUFFIX, file_name
 from cleanerd.fsio.plain_file import open_place, opened_plain_at
 from cleanerd.fsio.safe_open import close_quietly, opened_file
 from cleanerd.fsio.small_file import unreadable
 from cleanerd.host.memory import batch_bytes
+from cleanerd.segments.blocks import Buffer, ReadAhead, set_direct
 from cleanerd.segments.chunks import Consumed, CountedChunk
 from cleanerd.segments.kernel_errors import KERNEL_ERRORS, kernel_error
-from cleanerd.segments.page_cache import DropBehind
+from cleanerd.segments.page_cache import is_cold_from
 from cleanerd.segments.preallocated import only_zeros
 from cleanerd.segments.same_file import changed, require_unchanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from cleanerd.segments.segment import Segment
@@ -49,9 +46,10 @@ PIECE_BYTES = 1024 * 1024
 BATCHES_A_PIECE = 16
 """Minimum of batches per read, about: the batch that a read cuts is read twice."""
 
-DIRECT_ALIGNMENT = 4096
-"""Direct I/O begins and ends at multiples of this in file and memory. No disk has larger logical blocks."""
+CACHED_BYTES = 128 * 1024 * 1024
+"""How much a reader reads through the page cache, for the next pass over the log, before it looks for cold segments."""
 
+WORTH_READING_AHEAD_BYTES = 16 * 1024 * 1024
 
 C = TypeVar("C", bound=CountedChunk)
 T = TypeVar("T", bound=Consumed)
@@ -72,18 +70,43 @@ class ChunkBuilder(Protocol[S_co]):
         """The chunk from all parts."""
 
 
+@dataclass(slots=True)
+class _Opened:
+    """A segment's file. ``ahead``: reads it directly from the disk; ``decided``: whether to do that is decided."""
+
+    descriptor: int
+    where: str
+    segment: Segment
+    ahead: ReadAhead | None = None
+    decided: bool = False
+
+    def end_ahead(self) -> None:
+        """From now on the file is read through the buffer."""
+        if self.ahead:
+            self.ahead.close()
+        self.ahead = None
+
+
 class SegmentReader(Closeable):
     """Reads the segments of one partition through its directory descriptor.
 
-    Not thread-safe: the buffer is reused, so the next read overwrites the arrays of a kernel call.
+    Not thread-safe: memory is reused, so the next read overwrites the arrays of a kernel call.
     """
 
-    def __init__(self, path: str, directory: int | None, buffer: _Buffer, *, direct: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        directory: int | None,
+        buffer: Buffer,
+        *,
+        direct: bool = False,
+        cached_bytes: int = CACHED_BYTES,
+    ) -> None:
         self.path = path
         self._direct = direct
         self._directory = directory
         self._buffer = buffer
-        self._drop_behind = DropBehind()
+        self._left_for_cache = cached_bytes
         self.chunk_bytes = buffer.chunk_bytes
 
     @classmethod
@@ -94,17 +117,19 @@ class SegmentReader(Closeable):
         chunk_bytes: int = DEFAULT_CHUNK_BYTES,
         largest_batch_bytes: int | None = None,
         at_once: bool = True,
+        cached_bytes: int = CACHED_BYTES,
     ) -> SegmentReader:
         """A reader of the partition directory ``path``.
 
         ``largest_batch_bytes``: larger batches are not read; None: limited by the memory. ``at_once``: open it now, not
-        when a file is read: beside a broker, a survey usually reads none.
+        when a file is read: beside a broker, a survey usually reads none. ``cached_bytes``: the reader reads as many
+        through the page cache, and then each segment that is not in the cache directly from the disk.
 
         Raises:
             CleanerdError: it cannot be opened.
         """
         directory = _open_directory(path) if at_once else None
-        return cls(path, directory, _Buffer(chunk_bytes, largest_batch_bytes))
+        return cls(path, directory, Buffer(chunk_bytes, largest_batch_bytes), cached_bytes=cached_bytes)
 
     def for_directory(self, path: str, directory: int) -> SegmentReader:
         """A reader of another directory, open as ``directory`` (duplicated), that shares this one's buffer.
@@ -185,7 +210,7 @@ class SegmentReader(Closeable):
         return self._without_preallocated(segment, start, read)
 
     @contextlib.contextmanager
-    def _opened(self, segment: Segment) -> Iterator[tuple[int, str]]:
+    def _opened(self, segment: Segment) -> Iterator[_Opened]:
         name = file_name(segment.base, SEGMENT_SUFFIX)
         where = f"{self.path}/{name}"
         directory = self.directory
@@ -197,12 +222,13 @@ class SegmentReader(Closeable):
             raise changed("it is gone", where) from error
         except OSError as error:
             raise unreadable("cannot be opened", where, error) from error
+        file = _Opened(descriptor, where, segment)
         try:
             require_unchanged(status, segment, where)
             if self._direct:
                 set_direct(descriptor, wanted=True)
             try:
-                yield descriptor, where
+                yield file
             except (BatchTooLargeError, CorruptionError, *KERNEL_ERRORS) as error:
                 if not isinstance(error, MemoryError):
                     # a file that was cut and written to at the same time is not damaged
@@ -214,9 +240,10 @@ class SegmentReader(Closeable):
         except OSError as error:
             raise unreadable("cannot be read", where, error) from error
         finally:
+            file.end_ahead()
             close_quietly(descriptor)
             if self._buffer.chunk_bytes > self.chunk_bytes:
-                self._buffer = _Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)
+                self._buffer = Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)
 
     def _without_preallocated(
         self, segment: Segment, start: int, listed: Callable[[Segment, int], Iterator[C]]
@@ -244,21 +271,21 @@ class SegmentReader(Closeable):
     def _zeros(self, segment: Segment, error: CorruptionError) -> CorruptionError:
         """The error for zeros in a closed segment, which a broker treats as damage too."""
         return CorruptionError(
-            f"{segment.size_bytes - error.position} zero bytes to the end of a closed segment: room that a broker set "
-            "aside and did not give back, or records that the disk lost",
+            f"{segment.size_bytes - error.position} zero bytes to the end of a closed segment: space that a broker "
+            "preallocated and did not release, or records that the disk lost",
             where=error.where,
             position=error.position,
-            hint="copy the partition from a replica without them; where each has them, stop the broker, cut the file "
-            f"to {error.position} bytes and delete its index files, which the broker makes again",
+            hint="copy the partition from a replica without them; if every replica has them, stop the broker, cut "
+            f"the file to {error.position} bytes and delete its index files, which the broker makes again",
         )
 
     def _is_preallocated(self, segment: Segment, position: int) -> bool:
-        with self._opened(segment) as (descriptor, where):
-            set_direct(descriptor, wanted=False)  # damage begins anywhere, and direct reads begin at a block
+        with self._opened(segment) as file:
+            set_direct(file.descriptor, wanted=False)  # damage begins anywhere, and direct reads begin at a block
             try:
-                return only_zeros(descriptor, position, segment.size_bytes)
+                return only_zeros(file.descriptor, position, segment.size_bytes)
             except OSError as error:
-                raise unreadable("cannot be read", where, error) from error
+                raise unreadable("cannot be read", file.where, error) from error
 
     def _read(
         self,
@@ -271,18 +298,21 @@ class SegmentReader(Closeable):
     ) -> Generator[S_co, None, None]:
         size = segment.size_bytes
         position = start
-        with self._opened(segment) as (descriptor, where):
+        with self._opened(segment) as file:
             while position < size:
                 began = position
                 end = min(position + chunk_bytes, size)
                 gathering = begin(end - position)
                 while not gathering.full:
-                    data = self._fill(descriptor, where, position, size, piece_bytes)
+                    data = self._fill(file, position, piece_bytes)
                     consumed, needed = gathering.feed(data, position)
                     if consumed == 0 and not gathering.full:
                         if len(data) == size - position or needed > size - position:
-                            raise _cut_off(where, position, size - position, needed)
-                        self._require_buffer(needed, where, position)
+                            raise _cut_off(file.where, position, size - position, needed)
+                        if file.ahead and len(data) >= file.ahead.block_bytes:
+                            file.end_ahead()
+                            continue
+                        self._require_buffer(needed, file.where, position)
                         piece_bytes = max(needed, 2 * piece_bytes)
                         continue
                     position += consumed
@@ -290,8 +320,7 @@ class SegmentReader(Closeable):
                     if position == size or (end < size and position + piece_bytes // 2 >= end):
                         break
                     piece_bytes = max(piece_bytes, min(BATCHES_A_PIECE * needed, self.chunk_bytes))
-                if not self._direct:
-                    self._drop_behind.passed(descriptor, segment, began, position)
+                self._left_for_cache -= position - began
                 yield gathering.finish()
 
     def _require_buffer(self, needed: int, where: str, position: int) -> None:
@@ -304,28 +333,32 @@ class SegmentReader(Closeable):
                 position=position,
             )
 
-    def _fill(self, descriptor: int, where: str, position: int, size: int, piece_bytes: int) -> NDArray[np.uint8]:
-        """The bytes from ``position`` on, as many as requested.
-
-        Reads begin at the start of a block, which direct I/O needs.
-        """
+    def _fill(self, file: _Opened, position: int, piece_bytes: int) -> NDArray[np.uint8]:
+        """The bytes from ``position`` on, as many as requested or until the segment's end."""
+        wanted = min(piece_bytes, file.segment.size_bytes - position)
+        ahead = self._ahead(file, position)
+        if ahead:
+            return ahead.read(position, wanted)
         if piece_bytes > self._buffer.chunk_bytes:
-            self._buffer = _Buffer(piece_bytes, self._buffer.largest_batch_bytes)
-        start = position - position % DIRECT_ALIGNMENT
-        wanted = min(position + piece_bytes, size) - start
-        whole_blocks = self._buffer.memory.data[: _whole_blocks(wanted)]
-        done = 0
-        while done < wanted:
-            try:
-                count = os.preadv(descriptor, [whole_blocks[done:]], start + done)
-            except OSError as error:
-                if error.errno == errno.EINVAL and set_direct(descriptor, wanted=False):
-                    continue
-                raise system_error("cannot be read", where, error) from error
-            if count == 0:
-                raise changed(f"it became shorter: {size} bytes were listed, it ends at {start + done}", where)
-            done += count
-        return self._buffer.memory[position - start : wanted]
+            self._buffer = Buffer(piece_bytes, self._buffer.largest_batch_bytes)
+        return self._buffer.read(file.descriptor, file.where, position, wanted)
+
+    def _ahead(self, file: _Opened, position: int) -> ReadAhead | None:
+        """Decide once for a file whether its rest is read directly from the disk, ahead of its use."""
+        if file.decided or not (self._direct or self._left_for_cache <= 0):
+            return file.ahead
+        file.decided = True
+        end = file.segment.size_bytes
+        if end - position < WORTH_READING_AHEAD_BYTES:
+            return None
+        if not self._direct:
+            is_cold = is_cold_from(file.descriptor, position, end)
+            if not is_cold or not set_direct(file.descriptor, wanted=True):
+                return None
+        self._buffer = Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)  # frees its memory for the blocks
+        with contextlib.suppress(RuntimeError):  # no more threads are allowed
+            file.ahead = ReadAhead(file.descriptor, file.where, position, end, self.chunk_bytes // 2)
+        return file.ahead
 
 
 def _open_directory(path: str) -> int:
@@ -384,42 +417,6 @@ def _cut_off(where: str, position: int, left_bytes: int, needed_bytes: int) -> C
     return CorruptionError(
         f"ends inside a batch: {left_bytes} bytes are left{of_batch}", where=where, position=position
     )
-
-
-def set_direct(descriptor: int, *, wanted: bool) -> bool:
-    """Switch direct I/O on or off; returns whether that changed anything. Some file systems do not support it."""
-    before = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    after = before | os.O_DIRECT if wanted else before & ~os.O_DIRECT
-    if before == after:
-        return False
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_SETFL, after)
-    except OSError:
-        return False
-    return True
-
-
-class _Buffer:
-    """A buffer for ``chunk_bytes`` from any file position, in whole pages as direct reads need.
-
-    It is allocated at the first read: a scan reads nothing from most partitions.
-    """
-
-    def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
-        self.chunk_bytes = chunk_bytes
-        self.largest_batch_bytes = largest_batch_bytes
-
-    @functools.cached_property
-    def memory(self) -> NDArray[np.uint8]:
-        room = _whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT
-        memory = mmap.mmap(-1, room)
-        with contextlib.suppress(OSError):
-            memory.madvise(mmap.MADV_HUGEPAGE)  # fewer page faults for each copy into the buffer
-        return np.frombuffer(memory, dtype=np.uint8)
-
-
-def _whole_blocks(size: int) -> int:
-    return -(-size // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
 
 
 def _checked_headers(data: NDArray[np.uint8], position: int) -> _kernel.Batches:

@@ -244,7 +244,7 @@ class ReadableLogs:
         clean_below: int | Callable[[TopicPartition, KeyRules], int | None] | None = None,
         first_dirty: int = 0,
         log_start: int = 0,
-        many_rounds: bool = False,
+        many_cleanings: bool = False,
         now_ms: int | None = None,
         examples: int = 10,
         digest_key: bytes | None = None,
@@ -254,7 +254,7 @@ class ReadableLogs:
         """Whether this log directory is the result of a correct cleaning of ``before``, by any cleaner.
 
         ``before``: a copy, or a directory of ``--keep-replaced``. ``clean_below``: it is clean below; None: Kafka's
-        checkpoint, for topics with Kafka's rules. ``many_rounds``: several cleanings were in between.
+        checkpoint, for topics with Kafka's rules. ``many_cleanings``: several cleanings were in between.
         ``cleaned_before``: up to where it was once clean. If ``clean_below`` is lower, the records in between are not
         judged.
 
@@ -275,7 +275,7 @@ class ReadableLogs:
             rules = self._rules(sides.name.topic)
             is_hint = clean_below is None or callable(clean_below)
             end, once = clean_end(sides.name, rules), cleaned_before(sides.name, rules) if is_hint else 0
-            questions.append(AuditQuestion(rules, end, first_dirty, log_start, many_rounds, is_hint, once))
+            questions.append(AuditQuestion(rules, end, first_dirty, log_start, many_cleanings, is_hint, once))
         key = new_digest_key() if digest_key is None else digest_key
         now = time.time_ns() // 1_000_000 if now_ms is None else now_ms
         judged = audit_sides(

@@ -59,7 +59,7 @@ class AuditQuestion:
     clean_end: int | None
     first_dirty: int = 0
     log_start: int = 0
-    many_rounds: bool = False
+    many_cleanings: bool = False
     is_hint: bool = False
     cleaned_before: int = 0
 
@@ -210,7 +210,7 @@ def _work(part: int, log: _Log, files: list[SegmentFile], now_ms: int, hash_key:
             clean_end=log.question.clean_end,
             first_dirty=log.question.first_dirty,
             now_ms=now_ms,
-            many_rounds=log.question.many_rounds,
+            many_cleanings=log.question.many_cleanings,
         )
 
 

@@ -103,7 +103,7 @@ class SegmentWork:
     clean_end: int | None = None
     first_dirty: int = 0
     now_ms: int | None = None
-    many_rounds: bool = False
+    many_cleanings: bool = False
     strict: bool = False
 
 
@@ -224,7 +224,7 @@ def _facts(
     now_ms = -1 if work.now_ms is None else work.now_ms
     # Later cleanings keep a batch's horizon (C-49). Batches without one may have got one since, and passed it.
     may_be_late = (horizon == NO_HORIZON) | (work.now_ms is None)
-    late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | (work.many_rounds & may_be_late)
+    late = is_old | ((horizon != NO_HORIZON) & (horizon <= now_ms)) | (work.many_cleanings & may_be_late)
     live = (offset >= work.log_start) & (offset < work.bound)
     clean_end = NO_END if work.clean_end is None else work.clean_end
     bits: list[tuple[RecordFact, NDArray[np.bool_] | bool]] = [
@@ -239,7 +239,7 @@ def _facts(
         (RecordFact.CLEANED, work.clean_end is not None),
         (RecordFact.DIRTY, offset >= work.first_dirty),
         (RecordFact.ATTRIBUTES, rules.tombstone_mode == "flag"),
-        (RecordFact.ALONE, rules.by_version and not work.many_rounds),
+        (RecordFact.ALONE, rules.by_version and not work.many_cleanings),
         (RecordFact.SEALED, work.segment.sealed),
         (RecordFact.BEFORE | RecordFact.AFTER, offset >= work.both_from),
     ]

@@ -68,7 +68,7 @@ class CrashSuspect:
             return "cleanerd was killed while it cleaned this partition: it is tried last, alone"
         return (
             f"cleanerd was killed {self.deaths} times in a row while it worked on this partition, the last time on "
-            "nothing else: it may need more memory than cleanerd has (see its memory limit and the kernel's log; to "
+            "this one alone: it may need more memory than cleanerd has (see its memory limit and the kernel's log; to "
             "try again: cleanerd retry, or cleanerd clean --partition)"
         )
 

@@ -30,15 +30,15 @@ def enter_partition(locked: LockedDir, files: PartitionFiles, *, keep_ready: boo
     left = recover(files, keep_ready=keep_ready)
     if left.foreign and left.newer:
         raise RefusedError(
-            f"a newer cleanerd's plan may be half done: {', '.join(left.foreign[:4])}",
+            f"a swap by a newer cleanerd may be unfinished: {', '.join(left.foreign[:4])}",
             where=str(files.path),
-            hint="run apply of that release, or start the broker once: it resolves unfinished replacements",
+            hint="run apply of that release, or start the broker once: it resolves unfinished swaps",
         )
     if left.foreign:
         raise RefusedError(
-            f"an unfinished replacement that is not cleanerd's is in the way: {', '.join(left.foreign[:4])}",
+            f"an unfinished swap that is not cleanerd's: {', '.join(left.foreign[:4])}",
             where=str(files.path),
-            hint="start the broker once, it resolves unfinished replacements while it loads the log",
+            hint="start the broker once: it resolves unfinished swaps while it loads the log",
         )
     refuse_unfinished(files, files.names())
     return left

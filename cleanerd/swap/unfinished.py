@@ -29,7 +29,7 @@ def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
     unfinished = sorted(name for name in names if name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)))
     if unfinished:
         raise RefusedError(
-            f"an unfinished replacement is in the way: {', '.join(unfinished[:4])}",
+            f"an unfinished swap: {', '.join(unfinished[:4])}",
             where=str(files.path),
             hint="start the broker once: it resolves them while it loads the log",
         )

@@ -147,16 +147,16 @@ def _batches(files: Iterable[SegmentFile], advance: Callable[[int], None]) -> It
 class Expiry:
     """When a marker may be removed.
 
-    ``many_rounds``: it may also have got a delete horizon since the copy, and passed it. An existing delete horizon
+    ``many_cleanings``: it may also have got a delete horizon since the copy, and passed it. An existing delete horizon
     does not change (C-49).
     """
 
     now_ms: int
-    many_rounds: bool
+    many_cleanings: bool
 
     def allows(self, horizon_ms: int | None) -> bool:
         """Whether a marker with the delete horizon ``horizon_ms`` may be removed; None: it had none."""
-        return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms
+        return self.many_cleanings if horizon_ms is None else horizon_ms <= self.now_ms
 
 
 class CleaningComparison:

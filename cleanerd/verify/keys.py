@@ -49,16 +49,16 @@ _PLACE_MASK: Final = np.uint64((1 << 56) - 1)
 class Range:
     """Offsets ``start .. end`` (exclusive) in which keys are compared; ``clean``: the range has been cleaned.
 
-    ``many_rounds``: several cleanings were between old and new, so a tombstone may have got a horizon and passed it. An
-    existing horizon does not change (C-49). ``unproven_below``: below this offset cleanerd did not clean the log itself
-    (``--first-dirty``, or Kafka's checkpoint). Keys without a record at or above it are unchanged.
+    ``many_cleanings``: several cleanings were between old and new, so a tombstone may have got a horizon and passed it.
+    An existing horizon does not change (C-49). ``unproven_below``: below this offset cleanerd did not clean the log
+    itself (``--first-dirty``, or Kafka's checkpoint). Keys without a record at or above it are unchanged.
     """
 
     start: int
     end: int
     clean: bool
     now_ms: int
-    many_rounds: bool = False
+    many_cleanings: bool = False
     unproven_below: int = 0
 
 
@@ -244,12 +244,12 @@ class KeyedRecords:
         elif self._rules.keeps_tombstones_forever:
             kind = FindingKind.TOMBSTONE_TOO_EARLY
             problem = "is a tombstone that went although none may (tombstone.guard=forever)"
-        elif self._rules.by_version and others and not self._where.many_rounds:
+        elif self._rules.by_version and others and not self._where.many_cleanings:
             kind = FindingKind.TOMBSTONE_TOO_EARLY
             problem = f"is a tombstone that went while there were {others} more records of its key"
         elif not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):
             problem = "is a tombstone that went before its delete horizon"
-        elif not facts & int(_MAY_BE_GONE) and not self._where.many_rounds:
+        elif not facts & int(_MAY_BE_GONE) and not self._where.many_cleanings:
             problem = "is a tombstone that went without a delete horizon, in one cleaning"
         return kind, problem
 

@@ -54,7 +54,7 @@ class FindingKind(enum.Enum):
     CHECKPOINT_DAMAGED = ("checkpoint-damaged", "F-11")
     CHECKPOINT_OUTSIDE_LOG = ("checkpoint-outside-log", "F-11")
     CHECKPOINT_BELOW_LOG_START = ("checkpoint-below-log-start", "C-02")
-    UNFINISHED_REPLACEMENT = ("unfinished-replacement", "S-21")
+    UNFINISHED_SWAP = ("unfinished-swap", "S-21")
     DELETED_FILE_LEFT = ("deleted-file-left", "F-12")
     STAGED_FILES_LEFT = ("staged-files-left", "S-22")
     INDEX_WITHOUT_SEGMENT = ("index-without-segment", "F-6")

@@ -56,7 +56,7 @@ class VerifyRequest:
     broker_runs: bool = False
     unproven_below: int = 0
     against: Path | None = None
-    many_rounds: bool = False
+    many_cleanings: bool = False
     memory_bytes: int = DEFAULT_MEMORY_BYTES
     rules: KeyRules = KAFKAS_RULES
     limit: int | None = None
@@ -179,10 +179,10 @@ def _check_files(listing: Listing, findings: Findings) -> None:
     for path in listing.leftovers:
         if path.name.endswith(SWAP_SUFFIX):
             what = "a swap was interrupted: a broker would change these segments before it loads them"
-            findings.error(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
+            findings.error(FindingKind.UNFINISHED_SWAP, str(path), what)
         elif path.name.endswith(CLEANED_SUFFIX):
-            what = "a replacement that was given up; a broker removes it when it starts"
-            findings.warning(FindingKind.UNFINISHED_REPLACEMENT, str(path), what)
+            what = "a file of an abandoned swap; a broker removes it when it starts"
+            findings.warning(FindingKind.UNFINISHED_SWAP, str(path), what)
         elif path.name == STAGING:
             what = "staged segments of a cleaning that is running, waits for cleanerd apply, or was interrupted"
             findings.warning(FindingKind.STAGED_FILES_LEFT, str(path), what)
@@ -224,7 +224,7 @@ def _compare_records(log: LogSummary, log_start: int, question: VerifyRequest, f
         clean_below,
         clean=question.clean_below is not None,
         now_ms=question.now_ms,
-        many_rounds=question.many_rounds,
+        many_cleanings=question.many_cleanings,
         unproven_below=question.unproven_below,
     )
     against = None if question.against is None else _Against(question, log, findings)
@@ -283,7 +283,7 @@ class _Against:
     def compare(self, log: LogSummary, log_start: int, clean_below: int) -> None:
         """Compare batches, segments' ends and producers with the copy's."""
         compared = [facts for facts in log.segments if not self._untouched(facts)]
-        expiry = Expiry(self._question.now_ms, self._question.many_rounds)
+        expiry = Expiry(self._question.now_ms, self._question.many_cleanings)
         comparison = CleaningComparison(
             self._findings,
             log_start=log_start,

@@ -131,22 +131,22 @@ def _print_report(output: Output, start: Cost, measured: Sequence[Measured]) -> 
         ],
     )
     output.line()
-    output.line("Kernel stages, CPU ns a record, data in memory")
+    output.line("Kernel stages: CPU nanoseconds per record, data in memory")
     names = [field.name for field in dataclasses.fields(Stages)]
     output.table(
         (Column("log"), *(Column(name, right=True) for name in names)),
         [[each.log.shape.name, *(f"{getattr(each.stages, name):.1f}" for name in names)] for each in measured],
     )
     output.line()
-    output.line("Whole cleaning, a process of its own, fsync and verification included")
-    titles = ("CPU ns a record", "CPU / floor", "wall", "cp", "wall / cp", "GB/s of input")
+    output.line("Whole cleanings, each in its own process, with fsync and verification")
+    titles = ("CPU ns per record", "CPU / floor", "wall", "cp", "wall / cp", "GB/s of input")
     output.table(
         (Column("log"), *(Column(title, right=True) for title in titles)),
         [_total_row(each, start) for each in measured],
     )
     output.line()
-    output.line(f"CPU is without the start of the process ({human_ms(1000 * start.cpu_seconds)}), wall is with it.")
-    output.line("floor: CPU time to read the log twice and checksum it once. cp: input and output, not flushed.")
+    output.line(f"CPU excludes the start of the process ({human_ms(1000 * start.cpu_seconds)}), wall includes it.")
+    output.line("floor: CPU time to read the log twice and verify its checksums. cp: time to copy input and output.")
 
 
 def _total_row(each: Measured, start: Cost) -> list[str]:

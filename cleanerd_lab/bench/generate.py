@@ -88,7 +88,7 @@ class LogShape:
 
 
 SHAPES: Final = (
-    LogShape("a80", "128 B records, 64 a batch, 80 % superseded", 128, 64, 0.8),
+    LogShape("a80", "128 B records, 64 per batch, 80 % superseded", 128, 64, 0.8),
     LogShape("a10", "the same, 10 % superseded", 128, 64, 0.1),
     LogShape("single", "batches of one record, 200 B, 80 % superseded", 200 - HEADER_BYTES, 1, 0.8),
     LogShape("lz4", "as the first, lz4", 128, 64, 0.8, codec=3),

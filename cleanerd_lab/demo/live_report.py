@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from cleanerd_lab.demo.live import LiveDemo, LiveResult, LiveSample
     from cleanerd_lab.demo.page import Page
 
-_TITLES: Final = ("seconds", "acknowledged", "written", "log on disk", "waiting", "cleanings", "swaps", "removed")
-_WIDTH: Final = 13
+_TITLES: Final = ("seconds", "records", "written", "on disk", "waiting", "cleanings", "swaps", "removed")
+_WIDTH: Final = 10
 _RESULT_TITLES: Final = (
     "topic",
     "strategy",
     "acknowledged",
     "keys",
     "out of order",
-    "left",
+    "records left",
     "written",
     "on disk",
     "wrong uncleaned",
@@ -40,7 +40,7 @@ def report_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> Liv
     Raises:
         CleanerdError: the broker, a client or the daemon failed.
     """
-    with page.step("A broker with cleanerd's agent, producers out of order, `cleanerd run` beside it"):
+    with page.step("A broker with the agent, producers out of order, and `cleanerd run`"):
         run.start()
     _report_start(page, run)
     page.row(_TITLES, _WIDTH)
@@ -53,7 +53,7 @@ def report_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> Liv
                 _report_sample(page, sample)
                 if interrupt.is_set():
                     break
-    with page.step("The load ends, the daemon cleans what is left, consumers read everything"):
+    with page.step("The producers stop, the daemon cleans the rest, consumers read everything"):
         result = run.finish()
     _report_result(page, result)
     return result
@@ -61,12 +61,12 @@ def report_live(page: Page, run: LiveDemo, *, seconds: float, stay: bool) -> Liv
 
 def _report_start(page: Page, run: LiveDemo) -> None:
     page.print(
-        f"{len(RULES)} compacted topics of {PARTITIONS} partitions, {human_count(RECORDS_PER_SECOND)} records a second "
-        "to each; a reader begins again and again.\n"
-        f"Of {BY_VERSION} the highest version in a header is to win, whatever "
-        "the order of arrival. Time flies: a second is a\nminute of the records' timestamps, so segments end every few "
-        f"seconds. The broker at {run.bootstrap} swaps them.\n\n"
-        f"Look at it while it works:  {run.url}\n"
+        f"{len(RULES)} compacted topics with {PARTITIONS} partitions each. Producers write "
+        f"{human_count(RECORDS_PER_SECOND)} records per second to each topic, and a consumer reads it again and again. "
+        f"In {BY_VERSION}, the highest version in a header is kept, whatever the order of arrival. One second is one "
+        "minute of the records' timestamps, so segments end every few seconds. "
+        f"The broker at {run.bootstrap} swaps the cleaned segments.\n\n"
+        f"The status page:  {run.url}\n"
     )
 
 
@@ -85,7 +85,7 @@ def _report_sample(page: Page, sample: LiveSample) -> None:
 
 
 def _report_result(page: Page, result: LiveResult) -> None:
-    page.print("A plain consumer's last value of each key against what was acknowledged. Wrong keys, and what is left:")
+    page.print("The last value of each key, as a plain consumer reads it, compared with what was acknowledged:")
     page.table(
         _RESULT_TITLES,
         [
@@ -106,12 +106,12 @@ def _report_result(page: Page, result: LiveResult) -> None:
     )
     errors = f"{len(result.client_errors)} ({result.client_errors[0]})" if result.client_errors else "none"
     page.print(
-        f"{human_count(result.cleanings)} cleanings, {human_count(result.swaps)} swaps by the running broker, "
-        f"{human_count(result.refused_swaps)} refused and tried again later. Meanwhile a consumer read\n"
-        f"{human_count(result.readings)} partitions from the beginning, {human_count(result.read_records)} records. "
-        f"Errors of clients: {errors}. Longest wait for an acknowledgement: {human_ms(result.slowest_ms)}.\n"
-        f"SIGTERM ended the daemon within {human_ms(1000 * result.stop_seconds)}. cleanerd verify, on what the broker "
-        f"left: {human_count(result.findings)} errors."
+        f"{human_count(result.cleanings)} cleanings, {human_count(result.swaps)} swaps by the running broker; "
+        f"{human_count(result.refused_swaps)} swaps were refused and tried again later. During this time, a consumer "
+        f"read {human_count(result.readings)} partitions from the beginning, with {human_count(result.read_records)} "
+        f"records. Errors of clients: {errors}. Longest wait for an acknowledgement: {human_ms(result.slowest_ms)}.\n"
+        f"SIGTERM ended the daemon within {human_ms(1000 * result.stop_seconds)}. cleanerd verify found "
+        f"{human_count(result.findings)} errors in the result."
     )
 
 

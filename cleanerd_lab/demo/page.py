@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cleanerd.cli.output import Output
 
 
-_PART_WIDTH: Final = 104
+_PART_WIDTH: Final = 80
 
 
 class Page:

@@ -58,7 +58,7 @@ ONCE_MORE_RECORDS: Final = 100
     metavar="DIR",
     type=click.Path(path_type=Path),
     help="Jars of a Kafka release: an unpacked release, or a directory with libs-X.Y.Z. "
-    "Default: $KAFKA_LIBS, else .cache/kafka.",
+    "Default: $KAFKA_LIBS, otherwise .cache/kafka.",
 )
 @click.option("--keep", metavar="DIR", type=click.Path(path_type=Path), help="Work in DIR and keep all files.")
 @click.option("--seed", default=1, show_default=True, metavar="N", help="Seed of the generated traffic.")
@@ -108,7 +108,7 @@ def demo(
                 result = report_live(page, live, seconds=seconds, stay=stay)
             good, document["live"] = result.good, live_document(result)
         if only != "live":
-            page.part("While it is down, and compared with Kafka's own cleaner")
+            page.part("While the broker is stopped, compared with Kafka's own cleaner")
             with Demo(release, work_dir, records=records, seed=seed) as run:
                 offline_good, offline = StepRunner(page, run).run()
             with ReturningReplica(release, work_dir / "replicas") as replicas:
@@ -128,8 +128,9 @@ def report_returned(page: Page, replicas: ReturningReplica) -> list[Returned]:
         replicas.delete_while_down()
         returned = replicas.return_as_leader()
     page.print(
-        f"Broker 2 stopped. The key {KEY.decode()} was deleted, and broker 1 was cleaned after\n"
-        f"delete.retention.ms ({human_ms(RETENTION_MS)} here). Then broker 2 returned and led; a consumer read from it."
+        f"Broker 2 stopped. The key {KEY.decode()} was deleted, and broker 1 was cleaned after "
+        f"delete.retention.ms ({human_ms(RETENTION_MS)} here). Then broker 2 returned and became the leader, and a "
+        "consumer read from it."
     )
     page.table(
         ("topic", "tombstone on broker 1 at the return", "the deleted key on broker 2", ""),
@@ -200,7 +201,7 @@ class StepRunner:
         with page.step("Kafka's own cleaner does the same work on a copy"):
             kafka = run.kafka_cleans()
         self._report_kafka(cleaned, kafka)
-        with page.step("Who kept the right records of the race? Kafka's cleaner gets that topic of the copy as well"):
+        with page.step("Kafka's cleaner cleans the topic of the race, on the copy"):
             compared = run.strategies.let_kafka_clean()
         report_compared(page, compared)
         with page.step("Late writes, and a day later"):
@@ -208,7 +209,7 @@ class StepRunner:
         report_day_later(page, later)
         dataframe = None
         if can_read():
-            with page.step("PySpark reads a topic where it lies, without a broker"):
+            with page.step("PySpark reads the files of a topic, without a broker"):
                 dataframe = run.read_by_spark()
             self._report_dataframe(dataframe)
         else:
@@ -248,8 +249,8 @@ class StepRunner:
         self._bytes_before = {each.topic: log_bytes(self._run.log_dir, each.topic) for each in written}
         off_limits = ", ".join(f"{name}={value}" for name, value in OFF_LIMITS.items())
         self._page.print(
-            f"One compacted topic for each codec, {PRODUCERS} idempotent producers to each. Every key is updated again "
-            f"and again,\nso most records are out of date. Kafka's own cleaner is kept away ({off_limits})."
+            f"One compacted topic for each codec, with {PRODUCERS} idempotent producers each. Every key is updated "
+            f"many times, so most records are superseded. Kafka's own cleaner skips these topics ({off_limits})."
         )
         self._page.table(
             ("topic", "acknowledged", "keys", "deletes", "bytes"),
@@ -267,8 +268,8 @@ class StepRunner:
 
     def _report_cleaned(self, cleaned: Cleaned) -> None:
         self._page.print(
-            "Superseded: a newer record has the same key. Tombstones (deletes) stay for delete.retention.ms, a day,\n"
-            "so that every consumer learns of the deletion; then they go as well. The active segment is never touched."
+            "Superseded: a newer record has the same key. Tombstones (deletes) stay for delete.retention.ms, one day, "
+            "so that consumers see them. Then they are removed, too. The active segment is not changed."
         )
         rows = []
         for topic, after in cleaned.bytes_after.items():
@@ -286,7 +287,7 @@ class StepRunner:
                     f"-{100 * (1 - after / self._bytes_before[topic]):.0f} %",
                 ]
             )
-        titles = ("topic", "read", "superseded", "old tombstones", "kept", "bytes before", "after", "")
+        titles = ("topic", "read", "superseded", "tombstones", "kept", "bytes before", "after", "")
         self._page.table(titles, rows)
 
     def _report_read(self, verdicts: list[ReadersComparison], once_more: SecondCleaning) -> None:
@@ -299,7 +300,7 @@ class StepRunner:
             "wrong records",
             "wrong keys",
             "repeated keys",
-            "short of the end",
+            "missing at the end",
             "",
         )
         self._page.table(
@@ -320,14 +321,14 @@ class StepRunner:
             ],
         )
         self._page.print(
-            f"Then {once_more.written} records more were written; {once_more.read_back} of them came back."
+            f"Then {once_more.written} more records were written, and {once_more.read_back} of them were read."
         )
 
     def _report_kafka(self, cleaned: Cleaned, kafka: KafkaResult) -> None:
         self._page.print(
-            "cleanerd: the whole process, with its start, fsync, and reading back of all that it wrote.\n"
-            "Kafka: its cleaning thread alone; CPU by the operating system, time as the broker logs it. The thread\n"
-            "had cleaned another topic before, so that it does not work in a cold JVM."
+            "cleanerd: the whole process, with its start, fsync, and the verification of everything that it wrote.\n"
+            "Kafka: only its cleaner thread, with CPU time from the operating system and time from the broker's log. "
+            "The thread had cleaned another topic before, so its JVM was warm."
         )
         start, cost = cleaned.start, cleaned.cost
         self._page.table(

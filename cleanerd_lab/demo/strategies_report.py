@@ -18,8 +18,8 @@ def report_race(page: Page, delegated: Delegated) -> None:
     keys = "\n".join(f"   {key} = {value}" for key, value in STRATEGY.items())
     changes = "\n".join(f"   {key} = {value}" for key, value in delegated.changes.items())
     page.print(
-        f"Topic {TOPIC}; the highest version in a header is to win, whatever the order of arrival (KIP-280):\n{keys}\n"
-        f"`cleanerd delegate {TOPIC}` keeps Kafka's own cleaner away, from before the first record:\n{changes}"
+        f"Topic {TOPIC}: the highest version in a header is kept, whatever the order of arrival (KIP-280):\n{keys}\n"
+        f"After `cleanerd delegate {TOPIC}`, Kafka's cleaner skips the topic from its first record on:\n{changes}"
     )
     facts = delegated.facts
     page.table(
@@ -49,8 +49,9 @@ def report_cleaned(page: Page, entry: dict[str, Any]) -> None:
 def report_compared(page: Page, compared: Compared) -> None:
     """Step: which reader is right."""
     page.print(
-        "Each key's value against a plain dict with the highest version of each key; among equal versions the last\n"
-        "one counts, no version is below every version. Kafka keeps the last record, whatever its version."
+        "Each key's value, compared with a dict that keeps the highest version of each key. Among equal versions the "
+        "last record is kept. A record without a version loses against every version. Kafka keeps the last record, "
+        "whatever its version."
     )
     page.table(
         ("log", "read with", "records", "keys wrong", "outdated value", "deleted, but back", "alive, but gone"),
@@ -68,24 +69,24 @@ def report_compared(page: Page, compared: Compared) -> None:
         ],
     )
     page.print(
-        "cleanerd left exactly the records that LatestState had named before the cleaning, offset for offset."
+        "cleanerd kept exactly the records that LatestState had listed before the cleaning, with the same offsets."
         if compared.as_promised
-        else "cleanerd did NOT leave the records that LatestState had named before the cleaning."
+        else "cleanerd did NOT keep the records that LatestState had listed before the cleaning."
     )
     if not compared.kafka_by_its_rules:
-        page.print("Kafka's cleaner did NOT leave the last record of each key: this comparison is void.")
+        page.print("Kafka's cleaner did NOT keep the last record of each key, so this comparison is invalid.")
 
 
 def report_day_later(page: Page, later: DayLater) -> None:
     """Step: late writes, expired tombstones."""
     page.print(
-        f"When the broker was back, {human_count(later.late_writes)} old versions were written to {TOPIC} too, long "
-        "after the cleaning. Now `--now-ms`\nsays that it is a day later, past delete.retention.ms. A tombstone goes "
-        "when nothing else of its key is in the log;\nwhere there is a late write it stays for one more cleaning, so "
-        "that not even one that is cut short brings the key back."
+        f"After the cleaning, {human_count(later.late_writes)} old versions were written to {TOPIC}. Then `--now-ms` "
+        "sets the time one day later, past delete.retention.ms. A tombstone is removed if the log has no other record "
+        "of its key. If it has a late write, the tombstone stays for one more cleaning. So an interrupted cleaning "
+        "does not bring the key back."
     )
     page.table(
-        ("late writes", "to deleted keys", "tombstones", "gone", "waiting", "keys wrong", ""),
+        ("late writes", "to deleted keys", "tombstones", "removed", "waiting", "keys wrong", ""),
         [
             [
                 human_count(later.late_writes),

@@ -4,8 +4,8 @@ Whole cleanings of logs of unique keys, one after the other in one run: CPU seco
 bytes written.
 
 Usage: ``python -m tests.bench.key_file [DIRECTORY]``, a directory on the disk to measure. Environment: ``BENCH_KEYS``
-(millions, default "2 4 8 16"), ``BENCH_REPEAT`` (default 3), ``BENCH_PASSES`` (millions up to which passes are
-measured, default 8), ``BENCH_KAFKA`` (millions that Kafka cleans, default 0: none).
+(millions, default "2 4 8 16"), ``BENCH_MAP`` (default 4MiB), ``BENCH_REPEAT`` (default 3), ``BENCH_PASSES`` (millions
+up to which passes are measured, default 8), ``BENCH_KAFKA`` (millions that Kafka cleans, default 0: none).
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from cleanerd.config.units import parse_size
 from cleanerd.humanize import human_bytes
 from cleanerd_lab.bench.generate import BASE_TIMESTAMP_MS, PARTITION, LogShape, MadeLog, make_log
 from cleanerd_lab.bench.whole import clean_arguments, flush
-from tests.kafka.judge import Judge, Round
+from tests.kafka.judge import Cleaned, Judge, Round
 
 MILLIONS: Final = [int(word) for word in os.environ.get("BENCH_KEYS", "2 4 8 16").split()]
 REPEAT: Final = int(os.environ.get("BENCH_REPEAT", "3"))
 PASSES: Final = int(os.environ.get("BENCH_PASSES", "8"))
 KAFKA: Final = int(os.environ.get("BENCH_KAFKA", "0"))
-MAP_BYTES: Final = 4 << 20
+MAP_BYTES: Final = parse_size(os.environ.get("BENCH_MAP", "4MiB"))
 RECORD_BYTES: Final = 128
 
 _CHILD: Final = """
@@ -97,20 +98,20 @@ def _clean(log: MadeLog, work: Path, *, on_disk: bool) -> tuple[int, float, int]
 
 
 def _kafka(log: MadeLog, work: Path) -> tuple[int, float, int]:
-    """The same for Kafka's cleaner: all passes that it needs, CPU seconds of its thread."""
-    most_rounds = log.records * 24 // MAP_BYTES + 2
+    """The same for Kafka's cleaner, round after round until no key is left: CPU seconds of its thread."""
+    rounds: list[Cleaned] = []
     with Judge("4.3", benchmark=True) as judge:
-        answers = judge.clean(
-            work / "kafka" / log.partition_dir.name,
-            [Round(now_ms=BASE_TIMESTAMP_MS + log.records)] * most_rounds,
-            source=log.partition_dir,
-            config={"segment.bytes": str(log.segment_bytes)},
-            map_bytes=MAP_BYTES,
-            repeat=1,
-        )
-    rounds = [answer for answer in answers if answer.map_messages_read]
-    seconds = sum(answer.cpu_ns for answer in rounds) / 1e9
-    return len(rounds), seconds, sum(answer.bytes_written for answer in rounds)
+        while not rounds or rounds[-1].map_messages_read:
+            (cleaned,) = judge.clean(
+                work / "kafka" / log.partition_dir.name,
+                [Round(BASE_TIMESTAMP_MS + log.records, rounds[-1].end_offset if rounds else 0)],
+                source=None if rounds else log.partition_dir,
+                config={"segment.bytes": str(log.segment_bytes)},
+                map_bytes=MAP_BYTES,
+            )
+            rounds.append(cleaned)
+    seconds = sum(cleaned.cpu_ns for cleaned in rounds) / 1e9
+    return len(rounds) - 1, seconds, sum(cleaned.bytes_written for cleaned in rounds)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cleanerd.cleaner.survey import CleaningOptions
-from cleanerd.segments import reading
+from cleanerd.segments import blocks
 from tests.cleaner.driver import NAME, clean, resources, scratch
 from tests.cleaner.growing_log import EXPIRATION_MS, INTERVAL_BYTES, GrowingLog
 from tests.cleaner.model import Rules, check_cleaned, check_files, newest
@@ -87,7 +87,7 @@ def clean_and_check(world: GrowingLog, options: CleaningOptions, topic: TopicCon
 def blocks_of_one_byte() -> Iterator[None]:
     """Chunks begin and end anywhere, and not at the edges of pages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "DIRECT_ALIGNMENT", 1)
+        patch.setattr(blocks, "DIRECT_ALIGNMENT", 1)
         yield
 
 
@@ -126,7 +126,7 @@ def test_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
 @pytest.mark.timeout(1500)
 @settings(max_examples=at_length(600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 2**32), **COUNTS)
-def test_many_rounds(seed: int, segments: int, batches: int, rounds: int) -> None:
+def test_many_cleanings(seed: int, segments: int, batches: int, rounds: int) -> None:
     """The same, for longer."""
     with scratch() as root:
         run_rounds(root, seed, segments, batches, rounds)

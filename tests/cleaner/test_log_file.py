@@ -117,11 +117,11 @@ def test_blocks_with_and_without_their_lead(data: st.DataObject) -> None:
         assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize("behind", [False, True])
-def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool) -> None:
-    """A long file before a short one: no byte of it may appear there."""
-    buffer = WriteBuffer(behind=behind)
-    for name, count in (("a", 3 * BLOCK + 5), ("b", BLOCK + 1)):
+@pytest.mark.parametrize("size", [3 * BLOCK + 5, BUFFER_BYTES + 5])
+def test_files_share_a_buffer_one_after_the_other(directory: Path, size: int) -> None:
+    """A long file before a short one: no byte of it may appear there, whether a thread wrote the first or not."""
+    buffer = WriteBuffer()
+    for name, count in (("a", size), ("b", BLOCK + 1)):
         output = _open(directory / name, buffer)
         output.write(_bytes(count))
         output.finish()
@@ -130,9 +130,27 @@ def test_files_share_a_buffer_one_after_the_other(directory: Path, behind: bool)
     buffer.close()
 
 
+def test_blocks_written_behind(directory: Path) -> None:
+    """Blocks at a page's start, between data that pass through the buffer: in the file as they came."""
+    buffer = WriteBuffer()
+    output = _open(directory / "a", buffer)
+    content = b""
+    for count in (5, 3 * BUFFER_BYTES + 17, BUFFER_BYTES, 1, 2 * BUFFER_BYTES):
+        lead, piece = output.lead(), _bytes(count)
+        if lead is None or count == BUFFER_BYTES:
+            output.write(piece)
+        else:
+            output.write(_in_a_page(lead, piece, shift=0), len(lead))
+        content += piece.tobytes()
+    output.finish()
+    output.close()
+    buffer.close()
+    assert (directory / "a").read_bytes() == content
+
+
 def assert_written_behind(directory: Path) -> None:
     """Data that fill several buffers, in pieces of an odd size, are in the file as they came."""
-    buffer = WriteBuffer(behind=True)
+    buffer = WriteBuffer()
     content = _bytes(5 * BUFFER_BYTES + 1234)
     output = _open(directory / "a", buffer)
     for start in range(0, len(content), 1_000_003):
@@ -153,17 +171,17 @@ def writing_by(write: Callable[[int, memoryview], int], monkeypatch: pytest.Monk
     system_call(monkeypatch, "write", write)  # no disk is full, slow or cut short on demand
 
 
-def test_a_failure_behind_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shift", [0, 8], ids=["block", "buffer"])
+def test_a_failure_behind_is_reported(directory: Path, monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
     """No space for the thread: the writer learns of it, at the next full buffer or at the end."""
 
     def full(_: int, __: memoryview) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     writing_by(full, monkeypatch)
-    buffer = WriteBuffer(behind=True)
+    buffer = WriteBuffer()
     output = _open(directory / "a", buffer)
-    # Not at a page's start, as NumPy's memory sometimes is: that would be written at once, by the calling thread.
-    output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=8))
+    output.write(_in_a_page(_bytes(0), _bytes(BUFFER_BYTES), shift=shift))
     with pytest.raises(CleanerdError, match="cannot be written: No space left"):
         output.finish()
     output.close()
@@ -195,7 +213,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             calls = [each.f_code.co_name for each, _ in traceback.walk_stack(sys._current_frames()[main])]
         signal.pthread_kill(main, signal.SIGALRM)
 
-    buffer = WriteBuffer(behind=True)
+    buffer = WriteBuffer()
     output = _open(tmp_path / "a", buffer)
     writing_by(slow, monkeypatch)
     before = signal.signal(signal.SIGALRM, signalled)

@@ -111,6 +111,22 @@ def test_a_table_without_counts_shows_the_reason(root: Path, shell: Shell) -> No
     assert (answer.out + answer.err).count("nothing to clean") == 1
 
 
+def test_many_skipped_partitions_are_one_line(root: Path, shell: Shell) -> None:
+    """OP-22: with more than 20 partitions, the table has those that were cleaned; the JSON has all."""
+    active_only = Partition({0: batch(0, ("a", "1"))})
+    path = make_log_dir(root / "logs", {"orders-0": dirty(), **{f"orders-{at}": active_only for at in range(1, 22)}})
+    answer = shell.clean(path)
+    titles, row, idle, _, total = answer.out.splitlines()
+    assert titles.split()[:2] == ["partition", "outcome"]
+    assert row.split()[:2] == ["orders-0", "cleaned"]
+    assert idle.startswith("21 partitions skipped, such as orders-1: nothing to clean: ")
+    assert total.startswith("1 of 22 partitions cleaned: ")
+    assert "orders-2" not in answer.err
+    again = shell.clean(path)
+    assert again.out.startswith("22 partitions skipped, such as orders-0: nothing to clean: ")
+    assert len(shell.clean(path, "--json").json["partitions"]) == 22
+
+
 def test_ratio(root: Path, shell: Shell) -> None:
     """C-11: without --force the ratio decides, strictly above; the reason has the numbers and the fix."""
     path = make(root, cleaner_offset=4)

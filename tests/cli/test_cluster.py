@@ -294,7 +294,7 @@ def test_reclaimable_bytes_of_the_whole_cluster() -> None:
     assert second.topic == "a-small"
     lines = saving_lines([first, second], [*there, silent], 1)
     assert lines[1].split()[:2] == ["orders", "3"]
-    assert "and 1 topic more; --top sets how many are shown" in lines
+    assert "and 1 more topic; --top sets how many are shown" in lines
     assert any("cleaning would save 201 B (between 181 B and 360 B)" in line for line in lines)
     assert lines[-2:] == ["not estimated yet: 1 replica", "z: does not answer"]
 

@@ -30,7 +30,7 @@ def test_a_partition(capsys: Capture, log_dir: Path) -> None:
     document = inspected(capsys, log_dir / "orders-0")
     assert (document["kind"], document["topic"], document["partition"]) == ("partition", "orders", 0)
     assert document["topic_id"] == "w6Wfi1PdQ0O_w2e2Xq92wA"
-    assert (document["cleaner_offset"], document["high_watermark"]) == (31, 36)
+    assert (document["cleaner_checkpoint"], document["high_watermark"]) == (31, 36)
     first, second = document["segments"]
     assert (first["base_offset"], first["batches"], first["records"], first["last_offset"]) == (0, 4, 4, 30)
     assert (first["codecs"], first["magic"]) == (["none", "zstd"], [2])
@@ -69,7 +69,7 @@ def test_a_partition_with_preallocated_and_empty_segments(capsys: Capture, tmp_p
     assert [(row["batches"], row["records"]) for row in document["segments"]] == [(1, 3), (0, 0)]
     assert document["segments"][0]["zero_tail_bytes"] == 3000
     assert document["segments"][0]["offset_index_entries"] == 1
-    assert document["files_in_transit"] == ["00000000000000000104.log.swap"]
+    assert document["pending_files"] == ["00000000000000000104.log.swap"]
 
 
 def test_bounds_of_a_partition(capsys: Capture, log_dir: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_log_directory(capsys: Capture, log_dir: Path) -> None:
     document = inspected(capsys, log_dir)
     assert (document["kind"], document["node_id"], document["clean_shutdown"]) == ("log directory", 1, True)
     (row,) = document["partitions"]
-    assert (row["name"], row["segments"], row["size_bytes"], row["cleaner_offset"]) == ("orders-0", 2, 754, 31)
+    assert (row["name"], row["segments"], row["size_bytes"], row["cleaner_checkpoint"]) == ("orders-0", 2, 754, 31)
     assert document["other_directories"] == [
         "__cluster_metadata-0",
         "gone-0.65170b1fe958483ca6d1cf6cf7159257-delete",

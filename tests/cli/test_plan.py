@@ -401,7 +401,7 @@ def test_many_partitions_are_shown_by_topic(root: Path, shell: Shell) -> None:
     assert idle == "2 partitions not cleaned now: 2 by the active segment; --by partition shows each"
     *_, row, rest, again = shell("plan", *words, "--top", 1).out.splitlines()
     assert row.startswith("orders ")
-    assert (rest, again) == ("and 1 topic more; --top sets how many are shown", idle)
+    assert (rest, again) == ("and 1 more topic; --top sets how many are shown", idle)
     rows = shell("plan", *words, "--by", "partition").out.splitlines()[3:]
     assert [line.split()[0] for line in rows[:1] + rows[-3:]] == ["orders-0", "good-0", "idle-0", "idle-1"]
     assert shell("plan", path, "--quiet", *GOOD).out.splitlines()[2].startswith("partition ")

@@ -52,6 +52,8 @@ def test_plan_and_explain_name_them(shell: Shell, tmp_path: Path) -> None:
         "orders-2": [],
         "other-0": [],
     }
+    for_people = shell("plan", path, "--now-ms", NOW, *both)
+    assert SHARED.findall(for_people.out + for_people.err) == [("1 key", "2", "1")]  # once per topic
     explained = shell("explain", "orders-1", path, "--now-ms", NOW, *COMPACT)
     assert SHARED.findall(explained.out + explained.err) == [("1 key", "3", "0")]
     assert "sampled" not in shell("explain", "orders-2", path, "--now-ms", NOW, *COMPACT).err

@@ -218,9 +218,10 @@ def test_many_partitions_are_shown_by_topic(capsys: pytest.CaptureFixture[str]) 
         (["large", "20"], "20 cleaning"), (["small", "2"], "2 idle"),
     ]  # fmt: skip
     assert " 200 B " in topics[0]
+    assert " saved, 220 B reclaimable" in headline(shown)
     assert rest == "nothing to reclaim in 2 topics: 1 partition excluded, 1 partition idle; --by partition shows each"
     print_status(Output(), shown, shown["partitions"], by="partition", top=1)
-    assert capsys.readouterr().out.splitlines()[-1] == "and 23 partitions more; --top sets how many are shown"
+    assert capsys.readouterr().out.splitlines()[-1] == "and 23 more partitions; --top sets how many are shown"
 
 
 def test_the_canary(capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,7 +150,7 @@ def test_staged_file(scene: Scene, shell: Shell) -> None:
     [
         (("{log_dir}", "--clean-below", 3), "--clean-below is for a partition"),
         (("{root}",), "neither segments nor a meta.properties"),
-        (("{partition}", "--many-rounds"), "--many-rounds needs --against"),
+        (("{partition}", "--many-cleanings"), "--many-cleanings needs --against"),
         (("{log_dir}/.kafka_cleanshutdown",), "not the name of a file that can be verified"),
         (("{partition}", "--partition", "orders-0"), "--partition needs log directories"),
         (("{file}", "--against", "{root}"), "--against is for directories"),
@@ -257,8 +257,8 @@ def test_partitions_without_compared_keys_are_counted_in_one_line(root: Path, sh
         assert messages[0] == f"{path / 'events-0'}: no checkpoint says how far it is clean, {consequence})"
     else:
         assert messages[0].startswith(
-            f"5 partitions: no checkpoint says how far they are clean, {consequence}; topics that are not compacted "
-            "have none): "
+            "5 partitions: no checkpoint says how far they are clean, or their topics are not compacted, "
+            f"{consequence}): "
         )
         assert messages[0].endswith(f"{path / 'events-2'}, ...")
     copy = shutil.copytree(path, root / "copy")

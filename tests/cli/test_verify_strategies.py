@@ -107,7 +107,7 @@ def test_a_cleaned_log_passes_verification(
         done = shell("clean", path.parent, "--yes", "--force", "--json", "--from-start", "--now-ms", now, *rules)
         (entry,) = done.json["partitions"]
         assert done.code == 0
-        answer = verify(shell, path, root / "copy", entry["end_offset"], "--many-rounds", *rules)
+        answer = verify(shell, path, root / "copy", entry["end_offset"], "--many-cleanings", *rules)
         (verdict,) = answer.json["verified"]
         reported = [
             f"{found['rule']}: {found['what']}" for found in verdict["findings"] if found["severity"] == "error"

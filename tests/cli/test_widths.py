@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
+import click
 import pytest
 
-from cleanerd.cli.main import COMMANDS
+from cleanerd.cli.main import COMMANDS, cli
 from cleanerd.cli.output import Output
 from cleanerd.cli.status import print_status, show_history
 from tests.cli.clean_log_dirs import NOW, Typist, dirty, good
@@ -16,6 +17,7 @@ from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import keyed_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cli.clean_log_dirs import Shell
@@ -114,6 +116,39 @@ def test_every_line_fits(root: Path, shell: Shell, monkeypatch: pytest.MonkeyPat
         assert "unexpected error" not in answer.err, answer.err
         wide[" ".join(words)] = too_wide(answer.out + answer.err)
     assert {command: lines for command, lines in wide.items() if lines} == {}
+
+
+COMMON: Final = ["--json", "--config", "--no-config", "--set", "--verbose", "--quiet", "--help"]
+
+
+def helps(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """Every command that is not a group, with its context."""
+    if not isinstance(command, click.Group):
+        yield command, context
+        return
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        assert found is not None
+        yield from helps(found, click.Context(found, info_name=name, parent=context))
+
+
+def test_every_help_fits() -> None:
+    """OP-20: no option is wider than a terminal, and the options of every command come last."""
+    for command, context in helps(cli, click.Context(cli, info_name="cleanerd", terminal_width=WIDTH)):
+        assert too_wide(command.get_help(context)) == []
+        options = [each.opts[-1] for each in command.get_params(context) if isinstance(each, click.Option)]
+        common = [option for option in options if option in COMMON]
+        assert options[len(options) - len(common) :] == common, context.command_path
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_usage_error_fits(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for words in (("undo",), ("cluster", "status"), ("plan", "--config", "a.toml", "--no-config")):
+        answer = shell(*words)
+        assert answer.code == 2
+        assert "Error: " in answer.err
+        assert too_wide(answer.err) == []
 
 
 @pytest.mark.usefixtures("terminal")

@@ -43,7 +43,7 @@ ROWS: Final = (
     Row(
         "3.8",
         "offline, ZooKeeper",
-        "cleaning, topics as the broker reported them",
+        "cleaning, with the topic settings that the broker reported",
         _BROKER,
         (ZOOKEEPER,),
     ),

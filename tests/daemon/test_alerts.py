@@ -70,8 +70,9 @@ def test_the_dashboard_shows_how_sure_an_estimate_is() -> None:
     """A figure with bounds is shown with both, wherever it appears over time or by partition."""
     shown = {panel["title"]: " ".join(target["expr"] for target in panel.get("targets", ())) for panel in panels()}
     for title, name in (
-        ("Dirty and reclaimable", "cleanerd_reclaimable"), ("Most to reclaim", "cleanerd_partition_reclaimable")
-    ):  # fmt: skip
+        ("Dirty and reclaimable", "cleanerd_reclaimable"),
+        ("Largest reclaimable partitions", "cleanerd_partition_reclaimable"),
+    ):
         for bound in ("_bytes", "_low_bytes", "_high_bytes"):
             assert name + bound in shown[title]
 

@@ -295,7 +295,7 @@ def test_the_commands(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
             assert "orders-0: paused" in command(root, capsys, "pause", "orders-0").out
             assert "still paused: orders-0" in command(root, capsys, "resume").out
             assert "orders-0: resumed" in command(root, capsys, "resume", "orders-0").out
-            assert "orders-0: cleaned next" in command(root, capsys, "trigger", "orders-0").out
+            assert "orders-0: will be cleaned next" in command(root, capsys, "trigger", "orders-0").out
             assert "nothing is quarantined" in command(root, capsys, "retry").out
             unknown = command(root, capsys, "trigger", "unknown-0")
             assert unknown.code == 3

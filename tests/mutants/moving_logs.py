@@ -6,7 +6,10 @@ from tests.mutants.mutant import Mutant
 
 SEGMENT = "cleanerd/segments/segment.py"
 READ = "cleanerd/segments/reading.py"
+BLOCKS = "cleanerd/segments/blocks.py"
 PLAIN = "cleanerd/fsio/plain_file.py"
+AHEAD = "tests/segments/test_blocks.py"
+CACHE = "tests/segments/test_page_cache.py"
 SAME = "tests/segments/test_same_file.py"
 MOVED_ON = "tests/swap/test_broker_cleaner_swaps.py"
 CAUSES = "tests/swap/test_error_causes.py"
@@ -312,5 +315,37 @@ MOVING_LOGS = (
         "!= swapper.segment_below(checkpoint.offset):\n                    checkpoint = None",
         "!= swapper.segment_below(checkpoint.offset):\n                    pass",
         ("tests/swap/test_live.py::test_the_broker_changes_the_clean_section_below_a_gap",),
+    ),
+    Mutant(
+        "uncached-segments-are-read-through-the-cache",
+        "U-97",
+        READ,
+        "if not is_cold or not",
+        "if is_cold or not",
+        (f"{CACHE}::test_a_reader_leaves_a_cold_segment_uncached",),
+    ),
+    Mutant(
+        "the-first-bytes-are-not-cached-for-the-next-pass",
+        "U-97",
+        READ,
+        "self._direct or self._left_for_cache <= 0",
+        "True",
+        (f"{CACHE}::test_a_reader_leaves_a_cold_segment_uncached",),
+    ),
+    Mutant(
+        "the-rest-of-a-block-is-lost",
+        "U-97",
+        BLOCKS,
+        "memory[self.block_bytes - len(rest) : self.block_bytes] = rest",
+        "pass",
+        (f"{AHEAD}::test_every_piece_is_that_of_the_file",),
+    ),
+    Mutant(
+        "a-closed-reader-still-reads",
+        "U-97",
+        BLOCKS,
+        "self._thread.shutdown(cancel_futures=True)",
+        "self._thread.shutdown(wait=False, cancel_futures=True)\n        self._coming.clear()",
+        (f"{AHEAD}::test_closing_waits_for_the_thread",),
     ),
 )

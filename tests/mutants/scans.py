@@ -160,7 +160,7 @@ SCANS = (
         "R534-2",
         "cleanerd/verify/keys.py",
         "elif not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):",
-        "elif not self._where.many_rounds and not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):",
+        "elif not self._where.many_cleanings and not facts & int(_MAY_BE_GONE) and facts & int(_HAS_HORIZON):",
         ("tests/verify/test_damages.py::test_expired_tombstone",),
     ),
 )

@@ -43,7 +43,7 @@ VERIFYING = (
         "any-marker-of-an-active-producer-may-be-removed",
         "U-56",
         "cleanerd/verify/against.py",
-        "        return self.many_rounds if horizon_ms is None else horizon_ms <= self.now_ms\n",
+        "        return self.many_cleanings if horizon_ms is None else horizon_ms <= self.now_ms\n",
         "        return True\n",
         (f"{FIELDS}::test_a_marker_of_an_active_producer",),
     ),

@@ -1,22 +1,29 @@
-"""A cleaning leaves the page cache unchanged: files that were not cached are dropped, cached ones stay."""
+"""A cleaning leaves the page cache unchanged: files that were not cached are dropped, cached ones stay (U-97)."""
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.segments.page_cache import KEPT_BYTES, WORTH_DROPPING_BYTES, DropBehind, cold_segments, drop
-from cleanerd.segments.reading import SegmentReader
+from cleanerd.segments.page_cache import cold_segments, drop
+from cleanerd.segments.reading import WORTH_READING_AHEAD_BYTES, SegmentReader
 from cleanerd.segments.segment import Segment
+from tests.support.thread_limits import no_more_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
     from pathlib import Path
 
-SIZE = 2 * WORTH_DROPPING_BYTES
+    import numpy as np
+    from numpy.typing import NDArray
+
+SIZE = 4 * WORTH_READING_AHEAD_BYTES
+NEAR = 0.2  # the kernel reads ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +32,6 @@ class Read:
 
     consumed: int
     needed: int = 0
-
-
-def whole(data: Sized, _position: int) -> Read:
-    return Read(len(data))
 
 
 def segment(path: Path, base: int, size: int = 1 << 20) -> Segment:
@@ -43,6 +46,17 @@ def evict(path: Path, found: Segment) -> None:
     descriptor = os.open(path / f"{found.base:020d}.log", os.O_RDONLY)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
+
+
+def cached_share(path: Path, found: Segment) -> float:
+    """Of the file's pages. The question itself loads none."""
+    with (path / f"{found.base:020d}.log").open("rb") as file:
+        memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    pages = ctypes.create_string_buffer(-(-len(memory) // mmap.PAGESIZE))
+    start = ctypes.c_char.from_buffer(memory)
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.mincore(ctypes.c_void_p(ctypes.addressof(start)), ctypes.c_size_t(len(memory)), pages) == 0
+    return sum(page & 1 for page in pages.raw) / len(pages)
 
 
 def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
@@ -66,43 +80,48 @@ def test_cold_ones_are_dropped_and_warm_ones_stay(tmp_path: Path) -> None:
     assert seen == right
 
 
-@pytest.mark.parametrize(("kept_bytes", "cold"), [(0, [True, False]), (SIZE, [False, False])])
-def test_what_was_read_of_a_cold_segment_is_dropped(tmp_path: Path, kept_bytes: int, cold: list[bool]) -> None:
-    """While it is read, from ``kept_bytes`` on; a segment that was cached before stays."""
-    segments = [segment(tmp_path, base, SIZE) for base in (0, 5)]
-    evict(tmp_path, segments[0])
-    if cold_segments(tmp_path, segments) != segments[:1]:
-        pytest.skip("this file system does not report it, or is in memory")
-    for _ in range(10):  # as above
-        evict(tmp_path, segments[0])
-        (tmp_path / f"{5:020d}.log").read_bytes()
-        behind = DropBehind(kept_bytes)
-        for each in segments:
-            with (tmp_path / f"{each.base:020d}.log").open("rb", buffering=0) as file:
-                for start in range(0, SIZE, 1_000_001):
-                    data = file.read(1_000_001)
-                    behind.passed(file.fileno(), each, start, start + len(data))
-        seen = [each in cold_segments(tmp_path, segments) for each in segments]
-        if seen == cold:
-            break
-    assert seen == cold
-
-
 @pytest.mark.slow
-def test_a_reader_drops_what_it_has_read_of_a_large_cold_segment(tmp_path: Path) -> None:
-    """All but the first part stays uncached."""
-    file = tmp_path / f"{0:020d}.log"
-    with file.open("wb") as out:
-        for _ in range(3):
-            out.write(bytes(KEPT_BYTES))
-        os.fsync(out.fileno())
-    found = Segment.from_stat(0, file.stat(), frozenset())
+@pytest.mark.parametrize("cached_bytes", [0, SIZE // 2, SIZE])
+def test_a_reader_leaves_a_cold_segment_uncached(tmp_path: Path, cached_bytes: int) -> None:
+    """U-97: except for the bytes that it may read through the page cache; it reads the same bytes either way."""
+    found = segment(tmp_path, 0, SIZE)
     evict(tmp_path, found)
     if cold_segments(tmp_path, [found]) != [found]:
         pytest.skip("this file system does not report it, or is in memory")
-    with SegmentReader.open(str(tmp_path)) as reader:
-        assert sum(chunk.consumed for chunk in reader.chunks(found, whole)) == found.size_bytes
-    assert cold_segments(tmp_path, [found]) == [found]
+    content = zlib.crc32((tmp_path / f"{0:020d}.log").read_bytes())
+    read = 0
+
+    def checksum(data: NDArray[np.uint8], _position: int) -> Read:
+        nonlocal read
+        read = zlib.crc32(data, read)
+        return Read(len(data))
+
+    for _ in range(10):  # as above
+        evict(tmp_path, found)
+        read = 0
+        with SegmentReader.open(str(tmp_path), chunk_bytes=1_000_001, cached_bytes=cached_bytes) as reader:
+            assert sum(chunk.consumed for chunk in reader.chunks(found, checksum)) == SIZE
+        assert read == content
+        cached = cached_share(tmp_path, found)
+        if abs(cached - cached_bytes / SIZE) < NEAR:
+            break
+    assert abs(cached - cached_bytes / SIZE) < NEAR
+
+
+def test_a_reader_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At a limit of threads it reads all bytes without one."""
+    found = segment(tmp_path, 0, WORTH_READING_AHEAD_BYTES + 1)
+    evict(tmp_path, found)
+    no_more_threads(monkeypatch, "read-ahead", after=0)
+    read = bytearray()
+
+    def collect(data: NDArray[np.uint8], _position: int) -> Read:
+        read.extend(data.data)
+        return Read(len(data))
+
+    with SegmentReader.open(str(tmp_path), cached_bytes=0) as reader:
+        list(reader.chunks(found, collect))
+    assert read == (tmp_path / f"{0:020d}.log").read_bytes()
 
 
 def test_a_small_log_is_not_queried(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cleanerd import _kernel
 from cleanerd.errors import CleanerdError, CorruptionError, SegmentChangedError
-from cleanerd.segments import reading
+from cleanerd.segments import blocks
 from cleanerd.segments.reading import SegmentReader
 from cleanerd.segments.segment import Segment
 from tests.support.logs import keyed_batch
@@ -34,10 +34,10 @@ def segment(path: Path, data: bytes) -> Segment:
     return Segment.from_stat(0, (path / NAME).stat(), frozenset())
 
 
-@pytest.fixture(autouse=True, params=[1, reading.DIRECT_ALIGNMENT], ids=["bytes", "blocks"])
+@pytest.fixture(autouse=True, params=[1, blocks.DIRECT_ALIGNMENT], ids=["bytes", "blocks"])
 def alignment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Reading begins at a block's start; blocks of one byte give every chunk size and edge."""
-    monkeypatch.setattr(reading, "DIRECT_ALIGNMENT", request.param)  # a constant of disks, which no caller may choose
+    monkeypatch.setattr(blocks, "DIRECT_ALIGNMENT", request.param)  # a constant of disks, which no caller may choose
     return int(request.param)
 
 

@@ -116,10 +116,10 @@ CASES = {
     ),
     "tombstone removed without a horizon": Case({0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {"lost": 1}),
     "the same over many cleanings": Case(
-        {0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {}, many_rounds=True
+        {0: one(1, record("a", None, 0)) + OTHER}, {0: OTHER}, {}, many_cleanings=True
     ),
     "a horizon stays, however many cleanings follow": Case(
-        {0: one(1, record("a", None, 0), **LATER) + OTHER}, {0: OTHER}, {"lost": 1}, many_rounds=True
+        {0: one(1, record("a", None, 0), **LATER) + OTHER}, {0: OTHER}, {"lost": 1}, many_cleanings=True
     ),
     "tombstone of magic 1 removed": Case(
         {0: encode_legacy(1, b"a", None, magic=1, timestamp=T) + OTHER}, {0: OTHER}, {}

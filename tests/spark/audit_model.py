@@ -65,7 +65,7 @@ class Pair:
 
     seed: int
     rules: KeyRules = field(init=False)
-    many_rounds: bool = field(init=False)
+    many_cleanings: bool = field(init=False)
     clean_end: int = 0
     _random: random.Random = field(init=False)
     _batches: list[_Batch] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Pair:
             b"del" if mode == "header" else None,
             pick.choice(("horizon", "horizon", "forever")),
         )
-        self.many_rounds = pick.random() < 0.2
+        self.many_cleanings = pick.random() < 0.2
         self._make()
 
     def _make(self) -> None:
@@ -141,7 +141,7 @@ class Pair:
             self.expected(stays),
             self.rules,
             self.clean_end,
-            many_rounds=self.many_rounds,
+            many_cleanings=self.many_cleanings,
         )
 
     def _segments(self, stays: dict[int, Record]) -> dict[int, bytes]:
@@ -168,7 +168,7 @@ class Pair:
         """Whether a right cleaning may have removed this tombstone."""
         if not known.tombstone or (self.rules.strategy != "offset" and self.rules.tombstone_guard == "forever"):
             return False
-        if self.many_rounds:
+        if self.many_cleanings:
             return known.horizon <= NOW
         alone = sum(other.record.key == known.record.key for other in self._rivals(self.known())) == 1
         return 0 <= known.horizon <= NOW and (alone or self.rules.strategy == "offset")

@@ -32,11 +32,11 @@ class Case:
     clean_end: int | None = 2**40
     first_dirty: int = 0
     log_start: int = 0
-    many_rounds: bool = False
+    many_cleanings: bool = False
 
     @property
     def question(self) -> AuditQuestion:
-        return AuditQuestion(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_rounds)
+        return AuditQuestion(self.rules, self.clean_end, self.first_dirty, self.log_start, self.many_cleanings)
 
 
 def judge_cases(spark: SparkSession | None, root: Path, cases: Sequence[Case], now_ms: int) -> list[AuditedPartition]:

@@ -124,7 +124,7 @@ def test_a_notebooks_copy_of_an_interrupted_swap(tmp_path: Path) -> None:
     message = settings(tmp_path / "state")[1::2]
     found = Logs(None, path).clean(tmp_path / "out", message, force=True, from_start=True, now_ms=NOW_MS)
     assert [(str(each.name), each.error is None) for each in found.results] == [("offset-0", False), ("offset-1", True)]
-    assert ("an unfinished replacement" in found.results[0].reason, found.exit_code) == (True, 6)
+    assert ("an unfinished swap" in found.results[0].reason, found.exit_code) == (True, 6)
     with pytest.raises(RefusedError, match="cut off"):
         Logs(None, path).found()
 

@@ -59,7 +59,7 @@ def test_log_to_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     NotebookClient(notebook, timeout=PATIENCE_SECONDS, kernel_name="python3", resources=resources).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
     shown = "".join(output.text for output in outputs if output.get("name") == "stdout")
-    assert "keys up to offset 59580; since then 0 rows came, 0 went" in shown
+    assert "keys up to offset 59580; then 0 rows written, 0 removed" in shown
     assert "0 findings" in shown
     (picture,) = [output.data["image/png"] for output in outputs if "image/png" in output.get("data", {})]
     assert base64.b64decode(picture).startswith(b"\x89PNG")

@@ -167,7 +167,7 @@ def test_a_swap_that_stopped_half_way(root: Path) -> None:
         later = clean_beside(agent, patience=replace(QUICK, wall_seconds=lambda: time.time() + 61.0))
         assert isinstance(later.error, RefusedError)
         assert later.error.hint == RESTART
-        assert "a replacement was not brought to its end" in later.reason
+        assert "a swap was not completed" in later.reason
         assert len(agent.requested("swap")) == 1
 
 

@@ -141,6 +141,6 @@ def test_no_swap_beside_an_unfinished_one(tmp_path: Path, name: str, monkeypatch
         # after all checks, before the swap
         patch.setattr(offline_swap, "swap_group", appears)
         result = clean(root, force(), TOPIC)
-    assert f"an unfinished replacement is in the way: {name}" in result.reason
+    assert f"an unfinished swap: {name}" in result.reason
     (root / NAME / name).unlink()
     assert {n: v for n, v in tree(root / NAME, without=()).items() if STAGING not in n} == before

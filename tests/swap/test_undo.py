@@ -96,7 +96,7 @@ def test_undo_stops_at_an_unfinished_swap(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(undo_module, "write_restore", comes)
         done = undo_last(root)
         assert done.outcome == "refused"
-        assert "an unfinished replacement is in the way" in done.reason
+        assert "an unfinished swap: " in done.reason
         assert keys(log) == CLEANED
         (log / f"{99:020d}.log.swap").unlink()
         monkeypatch.undo()

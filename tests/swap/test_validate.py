@@ -295,7 +295,7 @@ def test_staged_files_with_another_time(case: Case) -> None:
 def test_an_unfinished_swap_is_refused(case: Case, name: str) -> None:
     """S-21."""
     (case.path / name).touch()
-    with pytest.raises(RefusedError, match="unfinished replacement") as caught:
+    with pytest.raises(RefusedError, match="unfinished swap") as caught:
         case.validate()
     assert not isinstance(caught.value, StalePlanError)
 

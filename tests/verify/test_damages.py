@@ -295,13 +295,13 @@ def test_expired_tombstone(scene: Scene) -> None:
     scene.put(7, b"".join(s.TRANSACTIONS) + TIMELESS)
     assert {each.rule for each in findings(scene, scene.copy)} == {"R280-9"}
     # A horizon never changes, however many cleanings follow.
-    assert {each.rule for each in findings(scene, scene.copy, many_rounds=True)} == {"R280-9"}
+    assert {each.rule for each in findings(scene, scene.copy, many_cleanings=True)} == {"R280-9"}
     assert findings(scene, scene.copy, now_ms=s.HORIZON) == []
-    assert findings(scene, scene.copy, now_ms=s.HORIZON, many_rounds=True) == []
+    assert findings(scene, scene.copy, now_ms=s.HORIZON, many_cleanings=True) == []
     plain = encode_batch(s.TOMBSTONE, base_offset=11)
     (scene.copy / f"{7:020d}.log").write_bytes(s.OLD[7][: -len(s.HELD)] + plain)
     assert {each.rule for each in findings(scene, scene.copy, now_ms=s.HORIZON)} == {"R280-9"}
-    assert findings(scene, scene.copy, now_ms=s.HORIZON, many_rounds=True) == []
+    assert findings(scene, scene.copy, now_ms=s.HORIZON, many_cleanings=True) == []
 
 
 def test_only_the_replaced_segments(scene: Scene) -> None:

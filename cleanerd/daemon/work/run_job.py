@@ -80,7 +80,7 @@ def verify_cleaning(job: CleaningJob) -> JobDone:
             producer_expiration_ms=job.facts.producer_id_expiration_ms(),
             checkpoint_counts=False,
             against=kept[-1] if kept else None,
-            many_rounds=len(kept) > 1,
+            many_cleanings=len(kept) > 1,
             memory_bytes=daemon.log_cleaner_dedupe_buffer_size // job.threads,
             rules=KeyRules.of(job.scan.config),
             limit=1,

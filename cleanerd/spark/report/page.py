@@ -226,7 +226,7 @@ def _topic_row(topic: TopicProfile, now_ms: int) -> list[str]:
 
 _PARTITION_TITLES: Final = (
     "partition", "on disk", "would save", "segments", "records", "keys", "superseded", "tombstones",
-    "records a key: 50 %", "90 %", "99 %", "most",
+    "records per key: 50 %", "90 %", "99 %", "most",
 )  # fmt: skip
 
 

@@ -32,7 +32,7 @@ function show({ moved = false } = {}) {
   shown = view === "partition" ? partitionView(main, arrive, partition) : MAKERS[view](main, arrive);
   drawTabs($("tabs"), VIEWS, view, status);
   if (status) shown.update(status);
-  else main.append(h("p", { class: "loading" }, "Asking cleanerd ..."));
+  else main.append(h("p", { class: "loading" }, "Loading ..."));
   drawTitle();
   if (moved) main.focus({ preventScroll: true });
 }

@@ -49,7 +49,7 @@ export function partitionView(container, moved, name) {
       if (response.ok) found = document;
       else error = document.error;
     } catch {
-      error = { message: "no answer", hint: "the button asks again" };
+      error = { message: "no answer", hint: "Refresh repeats the request" };
     }
     if (closed) return;
     answer = found ?? answer;
@@ -67,7 +67,7 @@ export function partitionView(container, moved, name) {
     if (!partition) {
       redraw(head, "none", () => h("div", { class: "empty" },
         h("h1", {}, name),
-        h("p", {}, "cleanerd knows no compacted partition of this name here. A topic without compact in its cleanup.policy is none.")));
+        h("p", {}, "cleanerd knows no compacted partition with this name here. A topic whose cleanup.policy lacks compact is not listed.")));
       for (const each of [running, log, why, settings]) each.replaceChildren();
       return;
     }
@@ -147,9 +147,9 @@ function whyCard(partition, answer, error, ask) {
   parts.push(h("p", { class: "verdict" }, OUTLOOKS[answer.daemon?.outlook ?? partition.outlook]));
   parts.push(facts([
     ["Rule", answer.rule && h("span", { class: "mono" }, answer.rule)],
-    ["Reason", answer.reason || partition.reason],
+    ["Reason", (answer.reason || partition.reason).replace(`: ${answer.changes}`, "")],
     ["Changes", answer.changes],
-    ["Dirty from offset", answer.first_dirty_offset === undefined ? null : `${count(answer.first_dirty_offset)}, says ${answer.first_dirty_origin}`],
+    ["First dirty offset", answer.first_dirty_offset === undefined ? null : `${count(answer.first_dirty_offset)}, from ${answer.first_dirty_origin}`],
     ["Due", typeof answer.overdue_at_ms === "number" ? absolute(answer.overdue_at_ms) : null],
   ]));
   parts.push(limits(answer));

@@ -37,8 +37,9 @@ export function drawSummary(parent, status) {
   const cleanings = totals.cleanings.cleaned ?? 0;
   const wrong = trouble(status);
   const reclaim = sum((each) => each.reclaimable_bytes);
+  const isExact = status.partitions.every((each) => each.reclaimable_low_bytes === each.reclaimable_high_bytes);
   const shown = {
-    wrong, reclaim, dirty: dirtyNow(status), saved, cleanings, removedSum, removed,
+    wrong, reclaim, isExact, dirty: dirtyNow(status), saved, cleanings, removedSum, removed,
     number: status.partitions.length, cleaning: status.running.length, queued: states("queued"), staged: states("staged"),
     others: OTHER_OUTCOMES.map((outcome) => [outcome, totals.cleanings[outcome] ?? 0]).filter(([, number]) => number), mode: status.mode,
     exact: status.partitions.filter((each) => each.reclaimable_exact).length, before: totals.bytes_before,
@@ -48,7 +49,7 @@ export function drawSummary(parent, status) {
     tile(wrong.length ? "Needs attention" : "Health", wrong.length ? h("ul", { class: "wrong" }, wrong.map(([number, word, href]) => (
       h("li", {}, h("a", { href, "data-inside": true, "data-focus": word }, h("b", {}, count(number)), ` ${word}`))))) : h("b", { class: "big good-text" }, "All well"),
     wrong.length ? "" : "nothing overdue, nothing in quarantine", wrong.length ? "bad" : "good"),
-    tile(status.mode === "observe" ? "Cleaning would save" : "Reclaimable", h("b", { class: "big" }, bytes(reclaim)),
+    tile(status.mode === "observe" ? "Cleaning would save" : "Reclaimable", h("b", { class: "big" }, `${isExact ? "" : "\u2248 "}${bytes(reclaim)}`),
       status.mode === "observe" ? `exact for ${count(shown.exact)} of ${plural(shown.number, "partition")}` : `${bytes(shown.dirty)} dirty in ${plural(shown.number, "partition")}`),
     tile("Reclaimed", h("b", { class: "big" }, bytes(saved)),
       `${shown.before ? `${percent(saved / shown.before)} of ${bytes(shown.before)}` : "nothing cleaned"} since the start`),

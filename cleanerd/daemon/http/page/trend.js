@@ -36,7 +36,8 @@ export function drawTrend(parent, status, view) {
 }
 
 function picture({ id, name, kind, format, sum, most, now }, trend, status) {
-  const values = trend[id];
+  // The last point may be ten minutes old: the picture ends with what its figure says.
+  const values = now ? [...trend[id].slice(0, -1), now(status)] : trend[id];
   const known = values.filter((value) => value !== null);
   const highest = Math.max(0, ...known);
   const figure = sum ? known.reduce((all, value) => all + value, 0) : most ? highest : now(status);

@@ -1,0 +1,163 @@
+"""Reading blocks of a file into reused memory; for uncached files directly from the disk, ahead of the caller.
+
+A direct read leaves the page cache as it is, and takes less CPU than one through it. But the kernel does not read ahead
+then, so a thread does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import mmap
+import os
+from collections import deque
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from cleanerd.closeable import Closeable
+from cleanerd.errors import CleanerdError, system_error
+from cleanerd.segments.same_file import changed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+DIRECT_ALIGNMENT = 4096
+"""Direct I/O begins and ends at multiples of this in file and memory. No disk has larger logical blocks."""
+
+BLOCKS_AHEAD: Final = 2
+"""With them the disk has the next read before the thread gets the interpreter's lock again."""
+
+
+def set_direct(descriptor: int, *, wanted: bool) -> bool:
+    """Switch direct I/O on or off; returns whether that changed anything. Some file systems do not support it."""
+    before = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    after = before | os.O_DIRECT if wanted else before & ~os.O_DIRECT
+    if before == after:
+        return False
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, after)
+    except OSError:
+        return False
+    return True
+
+
+def read_into(memory: NDArray[np.uint8], descriptor: int, where: str, start: int, wanted: int) -> None:
+    """Read ``wanted`` bytes from file position ``start`` on into ``memory``. Direct reads need both aligned.
+
+    Raises:
+        CleanerdError: they cannot be read, or the file is shorter.
+    """
+    whole_blocks = memory[: _whole_blocks(wanted)].data
+    done = 0
+    while done < wanted:
+        try:
+            count = os.preadv(descriptor, [whole_blocks[done:]], start + done)
+        except OSError as error:
+            if error.errno == errno.EINVAL and set_direct(descriptor, wanted=False):
+                continue
+            raise system_error("cannot be read", where, error) from error
+        if count == 0:
+            raise changed(f"it became shorter: {start + wanted} bytes were listed, it ends at {start + done}", where)
+        done += count
+
+
+class Buffer:
+    """A buffer for ``chunk_bytes`` from any file position, in whole pages as direct reads need.
+
+    It is allocated at the first read: a scan reads nothing from most partitions.
+    """
+
+    def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
+        self.chunk_bytes = chunk_bytes
+        self.largest_batch_bytes = largest_batch_bytes
+
+    @functools.cached_property
+    def memory(self) -> NDArray[np.uint8]:
+        return _allocate(_whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT)
+
+    def read(self, descriptor: int, where: str, position: int, wanted: int) -> NDArray[np.uint8]:
+        """The ``wanted`` bytes from ``position`` on; the next read overwrites them.
+
+        Raises:
+            CleanerdError: as :func:`read_into`.
+        """
+        lead = position % DIRECT_ALIGNMENT
+        read_into(self.memory, descriptor, where, position - lead, lead + wanted)
+        return self.memory[lead : lead + wanted]
+
+
+class ReadAhead(Closeable):
+    """Reads a file from one position to its end in blocks, some of them ahead by a thread.
+
+    Each block's memory has room in front of it for the rest of the block before, so that any piece lies in one place.
+    The thread must end before the file is closed: its descriptor may become another file's.
+    """
+
+    def __init__(self, descriptor: int, where: str, start: int, end: int, block_bytes: int) -> None:
+        self._descriptor = descriptor
+        self._where = where
+        self._end = end
+        self.block_bytes = max(_whole_blocks(block_bytes), DIRECT_ALIGNMENT)
+        self._unread = start - start % DIRECT_ALIGNMENT
+        self._memory = np.empty(0, np.uint8)
+        self._from, self._to = self._unread, self._unread  # the file positions of the current block
+        self._free = [_allocate(2 * self.block_bytes, huge_from=self.block_bytes) for _ in range(BLOCKS_AHEAD + 1)]
+        self._coming: deque[tuple[NDArray[np.uint8], int, Future[None]]] = deque()
+        self._thread = ThreadPoolExecutor(1, "read-ahead")
+        self._read_on()
+
+    def close(self) -> None:
+        """Wait for the thread, and drop what it has read."""
+        self._thread.shutdown(cancel_futures=True)
+        for _, _, read in self._coming:
+            with contextlib.suppress(CleanerdError, CancelledError):
+                read.result()
+        self._coming.clear()
+
+    def read(self, position: int, wanted: int) -> NDArray[np.uint8]:
+        """The bytes from ``position`` on, as many as requested, but at most a block.
+
+        Positions must not go back. A later read overwrites the bytes.
+
+        Raises:
+            CleanerdError: as :func:`read_into`.
+        """
+        wanted = min(wanted, self.block_bytes)
+        while self._to - position < wanted and self._coming:
+            self._next_block(position)
+        first = self.block_bytes + position - self._from
+        return self._memory[first : first + min(wanted, self._to - position)]
+
+    def _next_block(self, position: int) -> None:
+        memory, start, read = self._coming.popleft()
+        read.result()
+        rest = self._memory[self.block_bytes + position - self._from : self.block_bytes + self._to - self._from]
+        memory[self.block_bytes - len(rest) : self.block_bytes] = rest
+        if len(self._memory):
+            self._free.append(self._memory)
+        self._memory, self._from, self._to = memory, start, min(start + self.block_bytes, self._end)
+        self._read_on()
+
+    def _read_on(self) -> None:
+        while self._unread < self._end and len(self._coming) < BLOCKS_AHEAD:
+            memory, start = self._free.pop(), self._unread
+            wanted = min(self.block_bytes, self._end - start)
+            block = memory[self.block_bytes :]
+            read = self._thread.submit(read_into, block, self._descriptor, self._where, start, wanted)
+            self._coming.append((memory, start, read))
+            self._unread += wanted
+
+
+def _allocate(size: int, *, huge_from: int = 0) -> NDArray[np.uint8]:
+    memory = mmap.mmap(-1, size)
+    with contextlib.suppress(OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE, huge_from)  # fewer page faults for each copy into it
+    return np.frombuffer(memory, dtype=np.uint8)
+
+
+def _whole_blocks(size: int) -> int:
+    return -(-size // DIRECT_ALIGNMENT) * DIRECT_ALIGNMENT
