@@ -301,7 +301,7 @@ def test_quarantine(root: Path, shell: Shell) -> None:
     assert f"{2:020d}.log" in reason
     assert reason.endswith("(batch at offset 3)"), "the way out is the fix"
     (fix,) = [each["fix"] for each in answer.json["findings"] if each["check"] == "quarantine"]
-    assert fix.startswith("copy the partition from a replica that reads it; where every replica")
+    assert fix.startswith("copy the partition from a replica without the damage; if every replica has it, ")
     assert fix.endswith("; clean it again, or cleanerd retry orders-0; the daemon tries again by itself")
     (state,) = (root / "state" / "partitions").rglob("*.json")
     segment.rename(segment.with_name("aside"))
