@@ -10,13 +10,12 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from cleanerd.errors import CleanerdError, system_error
+from cleanerd.errors import system_error
+from cleanerd.fsio.background import Background
 from cleanerd.fsio.safe_open import close_quietly
 from cleanerd.segments.blocks import DIRECT_ALIGNMENT, set_direct
 
@@ -39,8 +38,8 @@ class WriteBuffer:
     def __init__(self) -> None:
         self._memories: list[mmap.mmap] = []
         self._number = 0
-        self._writer: ThreadPoolExecutor | None = ThreadPoolExecutor(1, "cleanerd-writer")
-        self._pending: Future[None] | None = None
+        self._writer = Background()
+        self._pending = False
 
     def memory(self) -> mmap.mmap:
         """``BUFFER_BYTES`` of page-aligned memory to fill, allocated at the first call."""
@@ -56,7 +55,7 @@ class WriteBuffer:
             CleanerdError: what this call or the one before raised.
         """
         self.write_block(call, memoryview(self.memory()), count)
-        if self._pending is not None:
+        if self._pending:
             self._number += 1
 
     def write_block(self, call: Callable[[memoryview, int], None], block: memoryview, count: int) -> None:
@@ -66,12 +65,13 @@ class WriteBuffer:
             CleanerdError: what this call or the one before raised.
         """
         self.wait_for_writes()
-        if self._writer is not None and count >= WRITTEN_BEHIND_BYTES:
+        if count >= WRITTEN_BEHIND_BYTES:
             try:
-                self._pending = self._writer.submit(call, block, count)
-            except RuntimeError:  # no more threads are allowed; the submitted work was not run
-                self._writer = None
+                self._writer.submit(call, block, count)
+            except RuntimeError:  # no more threads are allowed
+                pass
             else:
+                self._pending = True
                 return
         call(block, count)
 
@@ -81,15 +81,18 @@ class WriteBuffer:
         Raises:
             CleanerdError: what the last call raised.
         """
-        if self._pending is not None:
-            self._pending.exception()  # waits for the write; after a signal, closing the file waits again
-            pending, self._pending = self._pending, None
-            pending.result()
+        if self._pending:
+            self._pending = False
+            self._writer.result()
+
+    def abandon_writes(self) -> None:
+        """Wait until nothing is being written. Does not raise, whatever became of the writes."""
+        self._writer.idle()
+        self._pending = False
 
     def close(self) -> None:
         """End the thread after its write. Does not raise."""
-        if self._writer is not None:
-            self._writer.shutdown()
+        self._writer.close()
 
 
 class LogFile:
@@ -147,8 +150,7 @@ class LogFile:
 
     def close(self) -> None:
         """Close the descriptor and drop bytes that are not written yet."""
-        with suppress(CleanerdError):
-            self._buffer.wait_for_writes()
+        self._buffer.abandon_writes()
         close_quietly(self._descriptor)
 
     def _collect(self, data: NDArray[np.uint8]) -> None:

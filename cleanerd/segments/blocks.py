@@ -13,13 +13,13 @@ import functools
 import mmap
 import os
 from collections import deque
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cleanerd.closeable import Closeable
-from cleanerd.errors import CleanerdError, system_error
+from cleanerd.errors import system_error
+from cleanerd.fsio.background import Background
 from cleanerd.segments.same_file import changed
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ def read_into(memory: NDArray[np.uint8], descriptor: int, where: str, start: int
                 continue
             raise system_error("cannot be read", where, error) from error
         if count == 0:
-            raise changed(f"it became shorter: {start + wanted} bytes were listed, it ends at {start + done}", where)
+            raise changed(
+                f"it became shorter: it ends at {start + done}, before the listed byte {start + wanted}", where
+            )
         done += count
 
 
@@ -94,10 +96,15 @@ class ReadAhead(Closeable):
     """Reads a file from one position to its end in blocks, some of them ahead by a thread.
 
     Each block's memory has room in front of it for the rest of the block before, so that any piece lies in one place.
-    The thread must end before the file is closed: its descriptor may become another file's.
+    Close it before the file: its descriptor may become another file's.
     """
 
     def __init__(self, descriptor: int, where: str, start: int, end: int, block_bytes: int) -> None:
+        """Allocate the memory.
+
+        Raises:
+            OSError: there is not enough.
+        """
         self._descriptor = descriptor
         self._where = where
         self._end = end
@@ -106,17 +113,25 @@ class ReadAhead(Closeable):
         self._memory = np.empty(0, np.uint8)
         self._from, self._to = self._unread, self._unread  # the file positions of the current block
         self._free = [_allocate(2 * self.block_bytes, huge_from=self.block_bytes) for _ in range(BLOCKS_AHEAD + 1)]
-        self._coming: deque[tuple[NDArray[np.uint8], int, Future[None]]] = deque()
-        self._thread = ThreadPoolExecutor(1, "read-ahead")
-        self._read_on()
+        self._coming: deque[tuple[NDArray[np.uint8], int]] = deque()
+        self._thread = Background()
+
+    def read_on(self) -> None:
+        """Have the thread read the next blocks.
+
+        Raises:
+            RuntimeError: the system allows no more threads.
+        """
+        while self._unread < self._end and len(self._coming) < BLOCKS_AHEAD:
+            memory, start = self._free.pop(), self._unread
+            wanted = min(self.block_bytes, self._end - start)
+            self._thread.submit(read_into, memory[self.block_bytes :], self._descriptor, self._where, start, wanted)
+            self._coming.append((memory, start))
+            self._unread += wanted
 
     def close(self) -> None:
-        """Wait for the thread, and drop what it has read."""
-        self._thread.shutdown(cancel_futures=True)
-        for _, _, read in self._coming:
-            with contextlib.suppress(CleanerdError, CancelledError):
-                read.result()
-        self._coming.clear()
+        """Wait for the read that is under way."""
+        self._thread.close()
 
     def read(self, position: int, wanted: int) -> NDArray[np.uint8]:
         """The bytes from ``position`` on, as many as requested, but at most a block.
@@ -133,23 +148,14 @@ class ReadAhead(Closeable):
         return self._memory[first : first + min(wanted, self._to - position)]
 
     def _next_block(self, position: int) -> None:
-        memory, start, read = self._coming.popleft()
-        read.result()
+        self._thread.result()
+        memory, start = self._coming.popleft()
         rest = self._memory[self.block_bytes + position - self._from : self.block_bytes + self._to - self._from]
         memory[self.block_bytes - len(rest) : self.block_bytes] = rest
         if len(self._memory):
             self._free.append(self._memory)
         self._memory, self._from, self._to = memory, start, min(start + self.block_bytes, self._end)
-        self._read_on()
-
-    def _read_on(self) -> None:
-        while self._unread < self._end and len(self._coming) < BLOCKS_AHEAD:
-            memory, start = self._free.pop(), self._unread
-            wanted = min(self.block_bytes, self._end - start)
-            block = memory[self.block_bytes :]
-            read = self._thread.submit(read_into, block, self._descriptor, self._where, start, wanted)
-            self._coming.append((memory, start, read))
-            self._unread += wanted
+        self.read_on()
 
 
 def _allocate(size: int, *, huge_from: int = 0) -> NDArray[np.uint8]:

@@ -356,8 +356,12 @@ class SegmentReader(Closeable):
             if not is_cold or not set_direct(file.descriptor, wanted=True):
                 return None
         self._buffer = Buffer(self.chunk_bytes, self._buffer.largest_batch_bytes)  # frees its memory for the blocks
-        with contextlib.suppress(RuntimeError):  # no more threads are allowed
+        try:
+            # It is assigned before it reads, so that a signal cannot leave a thread that reads a closed file.
             file.ahead = ReadAhead(file.descriptor, file.where, position, end, self.chunk_bytes // 2)
+            file.ahead.read_on()
+        except (OSError, RuntimeError):  # no memory, or no more threads
+            file.end_ahead()
         return file.ahead
 
 

@@ -23,7 +23,7 @@ from cleanerd.cleaner.log_file import BUFFER_BYTES, LogFile, WriteBuffer
 from cleanerd.errors import CleanerdError
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.system_calls import system_call
-from tests.support.thread_limits import no_more_threads
+from tests.support.thread_limits import no_background_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -208,7 +208,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     def signal_when_waiting(main: int) -> None:
         calls = [""]
-        while calls[0] != "wait" or "finish" not in calls:
+        while calls[0] != "result" or "finish" not in calls:
             time.sleep(0.01)
             calls = [each.f_code.co_name for each, _ in traceback.walk_stack(sys._current_frames()[main])]
         signal.pthread_kill(main, signal.SIGALRM)
@@ -231,7 +231,7 @@ def test_a_signal_while_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_behind_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At a limit of threads: everything is written nevertheless, once."""
-    no_more_threads(monkeypatch, "", after=0)
+    no_background_threads(monkeypatch)
     assert_written_behind(tmp_path)
 
 

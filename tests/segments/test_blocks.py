@@ -43,6 +43,7 @@ def test_every_piece_is_that_of_the_file(file: Path, start: int, end_cut: int, p
     set_direct(descriptor, wanted=True)
     try:
         with ReadAhead(descriptor, "file", start, end, BLOCK) as ahead:
+            ahead.read_on()
             position = start
             for wanted, left in (pieces * SIZE)[:200]:
                 if position == end:
@@ -59,6 +60,7 @@ def test_a_shorter_file_is_an_error(file: Path) -> None:
     descriptor = os.open(file, os.O_RDONLY)
     try:
         with ReadAhead(descriptor, "file", 0, SIZE + 1, BLOCK) as ahead:
+            ahead.read_on()
             for block in range(9):
                 assert len(ahead.read(block * BLOCK, BLOCK)) == BLOCK
             with pytest.raises(SegmentChangedError, match=f"it ends at {SIZE}"):
@@ -81,6 +83,7 @@ def test_closing_waits_for_the_thread(file: Path, monkeypatch: pytest.MonkeyPatc
     system_call(monkeypatch, "preadv", slow)
     descriptor = os.open(file, os.O_RDONLY)
     ahead = ReadAhead(descriptor, "file", 0, SIZE, BLOCK)
+    ahead.read_on()
     assert running.wait(PATIENCE_SECONDS)
     ahead.close()
     assert ended.is_set()
@@ -90,5 +93,7 @@ def test_closing_waits_for_the_thread(file: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_error_of_an_unused_block_is_dropped(file: Path) -> None:
     """A reader may end before it gets there."""
     descriptor = os.open(file, os.O_RDONLY)
-    ReadAhead(descriptor, "file", 0, SIZE + 1, SIZE).close()
+    ahead = ReadAhead(descriptor, "file", 0, SIZE + 1, SIZE)
+    ahead.read_on()
+    ahead.close()
     os.close(descriptor)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import itertools
 import mmap
 import os
 import zlib
@@ -11,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.segments import blocks
 from cleanerd.segments.page_cache import cold_segments, drop
 from cleanerd.segments.reading import WORTH_READING_AHEAD_BYTES, SegmentReader
 from cleanerd.segments.segment import Segment
-from tests.support.thread_limits import no_more_threads
+from tests.support.thread_limits import no_background_threads
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,11 +111,22 @@ def test_a_reader_leaves_a_cold_segment_uncached(tmp_path: Path, cached_bytes: i
     assert abs(cached - cached_bytes / SIZE) < NEAR
 
 
-def test_a_reader_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a limit of threads it reads all bytes without one."""
+@pytest.mark.parametrize("lacks", ["threads", "memory"])
+def test_a_reader_that_cannot_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str) -> None:
+    """At a limit of threads or memory it reads all bytes without a thread."""
     found = segment(tmp_path, 0, WORTH_READING_AHEAD_BYTES + 1)
     evict(tmp_path, found)
-    no_more_threads(monkeypatch, "read-ahead", after=0)
+    if lacks == "threads":
+        no_background_threads(monkeypatch)
+    else:
+        real, calls = mmap.mmap, itertools.count()
+
+        def no_memory(descriptor: int, size: int) -> mmap.mmap:
+            if next(calls) == 1:
+                raise OSError(errno.ENOMEM, "Cannot allocate memory")
+            return real(descriptor, size)
+
+        monkeypatch.setattr(blocks.mmap, "mmap", no_memory)  # a machine's memory does not end on demand
     read = bytearray()
 
     def collect(data: NDArray[np.uint8], _position: int) -> Read:

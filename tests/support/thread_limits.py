@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import itertools
 import threading
 from typing import TYPE_CHECKING
@@ -20,3 +21,12 @@ def no_more_threads(monkeypatch: pytest.MonkeyPatch, prefix: str, *, after: int)
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", limited)  # the limit of the system, which root does not have
+
+
+def no_background_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the system starts no thread for reading ahead or writing behind."""
+
+    def refused(*_arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refused)  # as above
