@@ -123,22 +123,6 @@ MEMORY = (
         (f"{MARKERS}::test_a_machine_that_lost_power_is_not_counted",),
     ),
     Mutant(
-        "a-spare-marker-hides-a-death",
-        "U-35",
-        "cleanerd/state/in_progress.py",
-        "        if _exists(name, place):\n            return None\n        with self._lock:",
-        "        with self._lock:",
-        (f"{MARKERS}::test_a_marker_is_used_again",),
-    ),
-    Mutant(
-        "a-marker-used-again-is-not-written-again",
-        "U-35",
-        "cleanerd/state/in_progress.py",
-        "            os.pwrite(found.lock, data, 0)\n",
-        '            os.pwrite(found.lock, b"", 0)\n',
-        (f"{MARKERS}::test_a_marker_is_used_again",),
-    ),
-    Mutant(
         "a-death-after-the-work-counts",
         "U-35",
         "cleanerd/daemon/discovery/log_dir_scanner.py",
