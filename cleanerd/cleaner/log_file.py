@@ -32,23 +32,20 @@ class WriteBuffer:
     """Aligned memory for direct writes, used by all files of a staging directory in turn.
 
     ``behind``: a thread writes one half while the other is filled. Otherwise rewriting threads would wait for the disk.
-    ``size_bytes``: less than ``BUFFER_BYTES`` for small files, which are not written directly.
     """
 
-    def __init__(self, *, behind: bool = False, size_bytes: int = BUFFER_BYTES) -> None:
-        self.size_bytes = size_bytes
-        self._memories: list[mmap.mmap | bytearray] = []
+    def __init__(self, *, behind: bool = False) -> None:
+        self._memories: list[mmap.mmap] = []
         self._halves = 2 if behind else 1
         self._number = 0
         self._writer = ThreadPoolExecutor(1, "cleanerd-writer") if behind else None
         self._pending: Future[None] | None = None
 
-    def memory(self) -> mmap.mmap | bytearray:
-        """``size_bytes`` of memory to fill, page-aligned for direct writes, allocated at the first call."""
+    def memory(self) -> mmap.mmap:
+        """``BUFFER_BYTES`` of page-aligned memory to fill, allocated at the first call."""
         row = self._number % self._halves
         if row == len(self._memories):
-            is_small = self.size_bytes < BUFFER_BYTES  # to map memory costs more than to write a small file
-            self._memories.append(bytearray(self.size_bytes) if is_small else mmap.mmap(-1, self.size_bytes))
+            self._memories.append(mmap.mmap(-1, BUFFER_BYTES))
         return self._memories[row]
 
     def write(self, call: Callable[[memoryview, int], None], count: int) -> None:
@@ -150,12 +147,12 @@ class LogFile:
     def _collect(self, data: NDArray[np.uint8]) -> None:
         done = 0
         while done < len(data):
-            count = min(len(data) - done, self._buffer.size_bytes - self._filled)
+            count = min(len(data) - done, BUFFER_BYTES - self._filled)
             self._bytes[self._filled : self._filled + count] = data[done : done + count]
             self._filled += count
             done += count
-            if self._filled == self._buffer.size_bytes:
-                self._put(self._filled)
+            if self._filled == BUFFER_BYTES:
+                self._put(BUFFER_BYTES)
 
     def _keep(self, rest: NDArray[np.uint8]) -> None:
         self._filled = len(rest)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from cleanerd._kernel import crc32c
-from cleanerd.cleaner.log_file import BUFFER_BYTES, LogFile, WriteBuffer
+from cleanerd.cleaner.log_file import LogFile, WriteBuffer
 from cleanerd.cleaner.manifest import MANIFEST, STAGING, FileFact, FileKind, StagedGroup
 from cleanerd.errors import NoSpaceError, system_error
 from cleanerd.format.names import file_name
@@ -69,8 +69,7 @@ class Staging:
         self._name = f"{STAGING}/{plan.plan_id}" if name is None else name
         self.path = f"{plan.path}/{self._name}"
         self.directory = -1
-        is_small = sum(each.segment.size_bytes for each in plan.sources) <= SMALL_BYTES
-        self._buffer = WriteBuffer(behind=behind, size_bytes=SMALL_BYTES if is_small else BUFFER_BYTES)
+        self._buffer = WriteBuffer(behind=behind)
         self._open: dict[str, int] = {}
 
     def __enter__(self) -> Self:

@@ -49,9 +49,6 @@ PIECE_BYTES = 1024 * 1024
 BATCHES_A_PIECE = 16
 """Minimum of batches per read, about: the batch that a read cuts is read twice."""
 
-SMALL_FILE_BYTES = 64 * 1024
-"""Memory for files up to this size is not mapped for each reader."""
-
 DIRECT_ALIGNMENT = 4096
 """Direct I/O begins and ends at multiples of this in file and memory. No disk has larger logical blocks."""
 
@@ -316,8 +313,7 @@ class SegmentReader(Closeable):
             self._buffer = _Buffer(piece_bytes, self._buffer.largest_batch_bytes)
         start = position - position % DIRECT_ALIGNMENT
         wanted = min(position + piece_bytes, size) - start
-        memory = self._buffer.memory_for(wanted)
-        whole_blocks = memory.data[: _whole_blocks(wanted)]
+        whole_blocks = self._buffer.memory.data[: _whole_blocks(wanted)]
         done = 0
         while done < wanted:
             try:
@@ -329,7 +325,7 @@ class SegmentReader(Closeable):
             if count == 0:
                 raise changed(f"it became shorter: {size} bytes were listed, it ends at {start + done}", where)
             done += count
-        return memory[position - start : wanted]
+        return self._buffer.memory[position - start : wanted]
 
 
 def _open_directory(path: str) -> int:
@@ -406,26 +402,15 @@ def set_direct(descriptor: int, *, wanted: bool) -> bool:
 class _Buffer:
     """A buffer for ``chunk_bytes`` from any file position, in whole pages as direct reads need.
 
-    It is allocated at the first read that needs it: a scan reads nothing from most partitions, and to map memory for
-    a file of some hundred bytes costs more than to read it.
+    It is allocated at the first read: a scan reads nothing from most partitions.
     """
 
     def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
         self.chunk_bytes = chunk_bytes
         self.largest_batch_bytes = largest_batch_bytes
 
-    def memory_for(self, wanted_bytes: int) -> NDArray[np.uint8]:
-        """At least so many bytes, at most ``chunk_bytes`` and a block."""
-        return self._small_memory if wanted_bytes <= SMALL_FILE_BYTES else self._memory
-
     @functools.cached_property
-    def _small_memory(self) -> NDArray[np.uint8]:
-        memory = np.empty(SMALL_FILE_BYTES + DIRECT_ALIGNMENT, np.uint8)
-        first = -memory.ctypes.data % DIRECT_ALIGNMENT
-        return memory[first : first + SMALL_FILE_BYTES]
-
-    @functools.cached_property
-    def _memory(self) -> NDArray[np.uint8]:
+    def memory(self) -> NDArray[np.uint8]:
         room = _whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT
         memory = mmap.mmap(-1, room)
         with contextlib.suppress(OSError):
