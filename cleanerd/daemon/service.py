@@ -122,7 +122,7 @@ class Service:
         self._cluster: tuple[DaemonView, list[DaemonAnswer], ClusterComparison] | None = None
         store = store or StateStore(daemon.cleanerd_state_dir)
         self._clock = clock = clock or read_clock(daemon.cleanerd_state_dir, store.warnings)
-        in_flight, spark_offload = InFlightMarkers(store, reuses=True), spark_offload or SparkOffload()
+        in_flight, spark_offload = InFlightMarkers(store), spark_offload or SparkOffload()
         self._throttle = Throttle(Rates.of(settings))
         self._backup_limits = BackupLimits(store, clock)
         self._sweeper = WorkerPool(1, "cleanerd-sweeper")

@@ -3,9 +3,7 @@
 They show which partition a killed process was cleaning.
 
 A marker is a file below ``in-progress/``, locked while its process lives: the kernel releases the lock however the
-process ends. So an unlocked marker belongs to a process that was killed while it cleaned that partition. To create a
-file costs more than to rename one, so a daemon with much to do uses a marker again: in between it has a temporary name.
-The process
+process ends. So an unlocked marker belongs to a process that was killed while it cleaned that partition. The process
 that finds it counts it once, and tries the partition last and alone. After a second death the partition is not tried
 for a while. Crashes of the machine and requested stops are not counted. Markers are advisory: if
 one cannot be written or read, no cleaning fails.
@@ -41,9 +39,6 @@ TOO_MANY_DEATHS: Final = 2
 
 SAME_BOOT_SECONDS: Final = 120.0
 """Tolerance for the time of the last boot, which changes when the clock is corrected."""
-
-SPARE_SECONDS: Final = 1.0
-"""How long a marker's file waits for the next one; after that a scan removes it."""
 
 _MODE: Final = 0o600
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -91,29 +86,14 @@ class _InFlightMarker:
 _DOCUMENT: Final = Document("", _InFlightMarker)
 
 
-@dataclass(frozen=True, slots=True)
-class _SpareMarker:
-    """A marker's file between two uses, still locked by the descriptor ``lock``; ``name`` is temporary."""
-
-    lock: int
-    log_dir: LogDir
-    name: str
-    since: float
-
-
 class InFlightMarkers:
-    """The markers of one state directory; for any thread.
+    """The markers of one state directory; for any thread."""
 
-    ``reuses``: the file of a marker is used for the next one, and removed when none came for a moment.
-    """
-
-    def __init__(self, store: StateStore, *, reuses: bool = False) -> None:
+    def __init__(self, store: StateStore) -> None:
         self._store = store
-        self._reuses = reuses
         self._lock = threading.Lock()
         self._held: dict[int, tuple[LogDir, str]] = {}
         self._stuck: dict[int, tuple[LogDir, str]] = {}
-        self._spare: list[_SpareMarker] = []
         self._ends = False
 
     @contextlib.contextmanager
@@ -131,7 +111,6 @@ class InFlightMarkers:
         self._ends = True
         for lock in list(self._held):
             self._end(lock)
-        self._remove_spares(time.monotonic())
 
     def _begin(self, log_dir: LogDir, name: str) -> int | None:
         if self._ends:
@@ -148,8 +127,6 @@ class InFlightMarkers:
     def _leave(self, log_dir: LogDir, name: str, owner: os.stat_result) -> int:
         with self._place(log_dir) as place:
             marker = _InFlightMarker(0, _now_ms(), _booted_seconds(), left=False)
-            if (lock := self._used_again(log_dir, name, place, marker)) is not None:
-                return lock
             try:
                 return _write(name, place, marker, owner, lock=True, new=True)
             except (FileExistsError, BlockingIOError):  # a killed process left it, or another one reads it now
@@ -157,50 +134,12 @@ class InFlightMarkers:
                 marker = marker if found is None else replace(marker, deaths=found.deaths)
                 return _write(name, place, marker, owner, lock=True)
 
-    def _used_again(self, log_dir: LogDir, name: str, place: int, marker: _InFlightMarker) -> int | None:
-        """A spare file as the marker ``name``; None if there is none, or a marker has that name. Raises OSError."""
-        if _exists(name, place):
-            return None
-        with self._lock:
-            found = next((each for each in self._spare if each.log_dir.place == log_dir.place), None)
-            if found is None:
-                return None
-            self._spare.remove(found)
-        try:
-            data = _DOCUMENT.to_bytes(marker)
-            os.pwrite(found.lock, data, 0)
-            os.ftruncate(found.lock, len(data))
-            if not _is_file(found.name, place, found.lock):
-                raise FileNotFoundError(found.name)
-            os.rename(found.name, name, src_dir_fd=place, dst_dir_fd=place)
-        except OSError:
-            self._finish(found.lock, (log_dir, found.name))
-            return None
-        return found.lock
-
     def _end(self, lock: int) -> None:
         with self._lock:
             held = self._held.pop(lock, None)
         if held is None:
             return  # the lock was released
-        if self._ends or not self._reuses or not self._spared(lock, *held):
-            self._finish(lock, held)
-
-    def _spared(self, lock: int, log_dir: LogDir, name: str) -> bool:
-        """Whether the file is kept for the next marker, under a temporary name."""
-        spare = _SpareMarker(lock, log_dir, f"{secrets.token_hex(8)}{_TEMPORARY}", time.monotonic())
-        try:
-            with self._place(log_dir) as place:
-                if not _is_file(name, place, lock):
-                    return False
-                os.rename(name, spare.name, src_dir_fd=place, dst_dir_fd=place)
-        except OSError:
-            return False
-        with self._lock:
-            self._spare.append(spare)
-        if self._ends:
-            self._remove_spares(spare.since)
-        return True
+        self._finish(lock, held)
 
     def _finish(self, lock: int, held: tuple[LogDir, str]) -> None:
         """Remove the marker, then release it: an unlocked marker would look like a killed process.
@@ -226,18 +165,9 @@ class InFlightMarkers:
         for lock, marker in stuck.items():
             self._finish(lock, marker)
 
-    def _remove_spares(self, before: float) -> None:
-        """Remove the files that wait for the next marker since ``before``."""
-        with self._lock:
-            old = [each for each in self._spare if each.since <= before]
-            self._spare = [each for each in self._spare if each.since > before]
-        for each in old:
-            self._finish(each.lock, (each.log_dir, each.name))
-
     def suspects(self, log_dir: LogDir) -> dict[TopicPartition, CrashSuspect]:
         """The partitions with unlocked markers. The first process that finds a death counts it, once."""
         self._finish_stuck()
-        self._remove_spares(time.monotonic() - SPARE_SECONDS)
         found: dict[TopicPartition, CrashSuspect] = {}
         try:
             with self._place(log_dir) as place:
@@ -340,14 +270,6 @@ def _locked(name: str, place: int) -> Iterator[bool]:
             yield _is_file(name, place, descriptor)
     finally:
         close_quietly(descriptor)
-
-
-def _exists(name: str, place: int) -> bool:
-    try:
-        os.stat(name, dir_fd=place, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _is_file(name: str, place: int, descriptor: int) -> bool:

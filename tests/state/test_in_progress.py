@@ -37,12 +37,9 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.state.in_progress import InFlightMarkers
 from cleanerd.state.cleaner_checkpoint import StateStore
 from cleanerd.segments.log_dir import read_log_dir
-marks = InFlightMarkers(StateStore(Path(sys.argv[1])), reuses=True)
+marks = InFlightMarkers(StateStore(Path(sys.argv[1])))
 log_dir = read_log_dir(Path(sys.argv[2]))
 marks.suspects(log_dir)
-for number in map(int, sys.argv[3:]):
-    with marks.working(log_dir, TopicPartition("orders", number)):
-        pass
 with marks.working(log_dir, TopicPartition("orders", 0)):
     print("at work", flush=True)
     time.sleep(60)
@@ -58,25 +55,25 @@ class Scene:
         self.store = StateStore(self.state)
         self.log_dir: LogDir = read_log_dir(self.path)
 
-    def markers(self, *, reuses: bool = False) -> InFlightMarkers:
+    def markers(self) -> InFlightMarkers:
         """The notes, as another process finds them."""
-        return InFlightMarkers(StateStore(self.state), reuses=reuses)
+        return InFlightMarkers(StateStore(self.state))
 
     def suspects(self) -> dict[TopicPartition, int]:
         """How many died at each."""
         return {name: suspect.deaths for name, suspect in self.markers().suspects(self.log_dir).items()}
 
-    def worker(self, *before: int) -> subprocess.Popen[str]:
-        """A process with a partition in progress; it has completed these partitions ``before``."""
-        words = [sys.executable, "-c", _WORKER, str(self.state), str(self.path), *map(str, before)]
+    def worker(self) -> subprocess.Popen[str]:
+        """A process with a partition in progress."""
+        words = [sys.executable, "-c", _WORKER, str(self.state), str(self.path)]
         process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stdout.readline() == "at work\n"
         return process
 
-    def killed(self, number: int = signal.SIGKILL, *before: int) -> None:
+    def killed(self, number: int = signal.SIGKILL) -> None:
         """A process that is killed with a partition in progress."""
-        process = self.worker(*before)
+        process = self.worker()
         process.send_signal(number)
         process.wait()
 
@@ -116,52 +113,6 @@ def test_a_killed_one_is_counted_once(scene: Scene) -> None:
     assert found.is_too_much
     assert "killed 2 times in a row" in found.reason
     assert abs(found.noticed_ms / 1000 - time.time()) < 60
-
-
-def test_a_marker_is_used_again(scene: Scene) -> None:
-    """U-35: for the next partition the file gets another name and content; only the last one is a suspect.
-
-    A file that waits for the next marker is nobody's: a scan, or the end of the process, removes it.
-    """
-    markers = scene.markers(reuses=True)
-    with markers.working(scene.log_dir, OTHER):
-        first = (scene.marker.parent / str(OTHER)).stat().st_ino
-    (spare,) = scene.marker.parent.iterdir()
-    assert (spare.stat().st_ino, scene.suspects(), spare.exists()) == (first, {}, True)
-    with markers.working(scene.log_dir, NAME):
-        assert [(each.name, each.stat().st_ino) for each in scene.marker.parent.iterdir()] == [(str(NAME), first)]
-        assert json.loads(scene.marker.read_text())["deaths"] == 0
-        assert scene.suspects() == {}
-    time.sleep(in_progress.SPARE_SECONDS)
-    assert markers.suspects(scene.log_dir) == {}
-    assert list(scene.marker.parent.iterdir()) == []
-    scene.killed(signal.SIGKILL, 1, 2)
-    assert scene.suspects() == {NAME: 1}
-    scene.killed(signal.SIGKILL, 1, 2)
-    assert scene.suspects() == {NAME: 2}, "a marker that a killed process left is not replaced by a spare one"
-    assert [each.name for each in scene.marker.parent.iterdir()] == [str(NAME)]
-
-
-def test_an_end_removes_the_file_for_the_next_marker(scene: Scene) -> None:
-    """So that a stopped daemon leaves no file."""
-    markers = scene.markers(reuses=True)
-    with markers.working(scene.log_dir, NAME):
-        pass
-    assert len(list(scene.marker.parent.iterdir())) == 1
-    markers.begin_shutdown()
-    assert list(scene.marker.parent.iterdir()) == []
-
-
-def test_a_file_for_the_next_marker_that_is_gone_is_made_again(scene: Scene) -> None:
-    """Somebody tidied up."""
-    markers = scene.markers(reuses=True)
-    with markers.working(scene.log_dir, OTHER):
-        pass
-    for each in scene.marker.parent.iterdir():
-        each.unlink()
-    with markers.working(scene.log_dir, NAME):
-        assert scene.marker.exists()
-        assert scene.suspects() == {}
 
 
 def test_a_live_process_is_not_a_suspect(scene: Scene) -> None:
