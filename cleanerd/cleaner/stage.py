@@ -211,8 +211,7 @@ class Staging:
         """Set the metadata, with the modification time of the last source; then flush everything to the disk."""
         descriptor = self._open.pop(name)
         try:
-            require_at(descriptor, name, dir_fd=self.directory)
-            metadata.apply(descriptor)
+            metadata.apply(descriptor, require_at(descriptor, name, dir_fd=self.directory))
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))
             os.fsync(descriptor)
         finally:
@@ -254,25 +253,21 @@ def open_staging(partition: int) -> int:
     """
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
     with ClosedOnError(staging):
-        # A process that was killed before it changed the owner has not written any file yet.
-        if _needs_owner_change(partition, staging) and not os.listdir(staging):
-            copy_owner(partition, staging)
-        require_owner(partition, staging, STAGING)
+        owner, found = os.fstat(partition), os.fstat(staging)
+        if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+            # A process that was killed before it changed the owner has not written any file yet.
+            if found.st_uid == os.geteuid() and not os.listdir(staging):
+                copy_owner(partition, staging)
+            require_owner(partition, staging, STAGING)
     return staging
 
 
 def copy_owner(model: int, directory: int) -> None:
     """Change the owner of our directory to that of ``model``: the broker's user must be able to remove it (H-19)."""
-    if _needs_owner_change(model, directory):
-        owner = os.fstat(model)
+    owner, found = os.fstat(model), os.fstat(directory)
+    if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and found.st_uid == os.geteuid():
         with ignore_owner_errors():
             os.fchown(directory, owner.st_uid, owner.st_gid)
-
-
-def _needs_owner_change(model: int, directory: int) -> bool:
-    """Whether we own ``directory`` but another user owns ``model``."""
-    owner, found = os.fstat(model), os.fstat(directory)
-    return found.st_uid == os.geteuid() and (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid)
 
 
 def require_owner(model: int, directory: int, name: str) -> None:

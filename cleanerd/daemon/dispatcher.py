@@ -132,6 +132,11 @@ class Dispatcher:
             self._begin_spare_work(now_ms, limits)
         self._estimate()
 
+    def scanned(self) -> None:
+        """The same after a scan; with no worker free nothing can begin, so the last pass is used while it is fresh."""
+        if len(self.running) < self.workers.size or not self._queue.is_fresh:
+            self.schedule()
+
     def _go_on(self) -> None:
         """The same for a worker that has just become free, using the last pass while it is fresh."""
         if not self._may_schedule():

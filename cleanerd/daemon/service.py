@@ -188,7 +188,7 @@ class Service:
             agents=agents,
             peers=peers,
             limits=limits,
-            after_scan=self.dispatcher.schedule,
+            after_scan=self.dispatcher.scanned,
             scanner=scanner,
             watcher=watcher,
         )

@@ -195,16 +195,20 @@ def _others_may_write(directory: os.stat_result) -> bool:
     return directory.st_uid not in {0, os.geteuid()} or bool(directory.st_mode & (stat.S_IWGRP | stat.S_IWOTH))
 
 
-def require_at(descriptor: int, name: str, *, dir_fd: int) -> None:
-    """Raise :class:`HostileNameError` unless ``name`` still is the file open as ``descriptor``, and its only name."""
+def require_at(descriptor: int, name: str, *, dir_fd: int) -> os.stat_result:
+    """The status of the file open as ``descriptor``.
+
+    Raises:
+        HostileNameError: ``name`` is not that file any more, or not its only name.
+    """
     if "/" in name:
         with OpenParent(name, dir_fd) as (place, last):
-            require_at(descriptor, last, dir_fd=place)
-        return
+            return require_at(descriptor, last, dir_fd=place)
     found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if not os.path.samestat(found, os.fstat(descriptor)):
         raise HostileNameError(errno.ESTALE, "another file took its place", name)
     _require_plain(found, name, one_name=True)
+    return found
 
 
 def read_whole(
@@ -235,6 +239,8 @@ def read_and_close(
             if has_room and len(data) % ROOM_BYTES == 0 and data.endswith(_ZEROS):
                 del data[-ROOM_BYTES:]
                 break
+            if len(data) == status.st_size and len(part) < wanted:
+                break  # as large as it was when it was opened, and the system has no more
             # The file is rarely larger than its stated size, and a buffer of a megabyte costs more than a small file.
             wanted = max(wanted - len(part), min(len(data), _PART_BYTES), _PROBE_BYTES)
     finally:

@@ -82,7 +82,7 @@ def read_state_file(path: Path, root: Path | None = None, *, max_bytes: int = sa
 
 def write_state_file(path: Path, data: bytes, owner: os.stat_result, root: Path | None = None) -> None:
     """Replace ``path`` atomically (tmp, fsync, rename, fsync of the directory)."""
-    temporary = path.with_suffix(".tmp").name
+    temporary = f"{path.stem}.tmp"
     with held(path.parent, root) as directory:
         descriptor = safe_open.create(temporary, dir_fd=directory)
         try:

@@ -100,6 +100,12 @@ def grid_offsets(low: int, high: int, most: int = MOST_OFFSETS) -> list[int]:
     return [*found[: most - 1], found[-1]] if len(found) > most else found
 
 
+def coarsest_offset(low: int, high: int) -> int | None:
+    """The first one of :func:`grid_offsets`; None if there is none."""
+    low = max(low, 1)
+    return most_aligned(low, high) if low <= high else None
+
+
 def grid_start(log_start_offset: int, end_offset: int) -> int:
     """From which offset on winners count; equal for log starts that differ little."""
     if log_start_offset >= end_offset:

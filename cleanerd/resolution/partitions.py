@@ -168,7 +168,8 @@ class LivePartitions(Partitions):
     """As the running broker reports (U-23); ``passed_over``: topics that are returned only by name (U-11).
 
     ``resolved``: the last result by topic, for callers that read many partitions. A topic's partitions have the same
-    configuration, so it is resolved and stored once.
+    configuration, so it is resolved and stored once. ``known_by_files``: the same for the configurations from the
+    files, with the facts that they were made from.
     """
 
     kind = "live"
@@ -180,10 +181,12 @@ class LivePartitions(Partitions):
         broker: LiveBroker,
         passed_over: frozenset[str] = frozenset(),
         resolved: dict[str, ResolvedTopics] | None = None,
+        known_by_files: dict[str, tuple[BrokerFacts, TopicConfig | None]] | None = None,
     ) -> None:
         super().__init__(log_dir, facts)
         self._broker = broker
         self._resolved = {} if resolved is None else resolved
+        self._known_by_files = {} if known_by_files is None else known_by_files
         self._passed_over = passed_over | NEVER_CLEANED
         self._silent: AgentUnavailableError | None = None
 
@@ -229,10 +232,14 @@ class LivePartitions(Partitions):
             raise
 
     def _hint(self, topic: str) -> TopicConfig | None:
-        try:
-            return self.facts.topic_config(topic)
-        except CleanerdError:
-            return None
+        known = self._known_by_files.get(topic)
+        if known is None or known[0] is not self.facts:
+            try:
+                config = self.facts.topic_config(topic)
+            except CleanerdError:
+                config = None
+            known = self._known_by_files[topic] = self.facts, config
+        return known[1]
 
 
 def _refuse_unfit(name: TopicPartition, facts: LogFacts) -> None:

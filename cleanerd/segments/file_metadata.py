@@ -54,15 +54,14 @@ class FileMetadata:
         finally:
             close_quietly(descriptor)
 
-    def apply(self, descriptor: int) -> None:
-        """Give the open file this metadata; raises OSError.
+    def apply(self, descriptor: int, status: os.stat_result) -> None:
+        """Give the open file, which has this ``status``, this metadata; raises OSError.
 
         The access list comes before the mode: otherwise the group would have the mask's rights for a moment.
 
         Raises:
             RefusedError: the owner cannot be set, or an attribute cannot be copied.
         """
-        status = os.fstat(descriptor)
         if (status.st_uid, status.st_gid) != (self.uid, self.gid):
             self._change_owner(descriptor)
         found = _attributes(descriptor)

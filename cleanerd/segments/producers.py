@@ -19,13 +19,12 @@ from cleanerd.format.batch import CONTROL, TRANSACTIONAL
 from cleanerd.format.control import ControlType
 from cleanerd.format.names import MAX_OFFSET, SNAPSHOT_SUFFIX, file_name
 from cleanerd.format.snapshot import read_snapshot
-from cleanerd.fsio.small_file import read_small_file
+from cleanerd.fsio.small_file import read_small_file_at
 from cleanerd.host.memory import facts_bytes
 from cleanerd.policy.producer import LastRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -153,7 +152,8 @@ def read_producers(
     damaged: list[str] = []
     room = _Room.of(log, memory_bytes)
     read = NONE if after is None else after.below
-    for offset, producers in _snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from)):
+    most = below if torn_from is None else min(below, torn_from)
+    for offset, producers in _snapshots(room, reader, damaged, read, most):
         end = _replay(room, reader, producers, (offset, below), torn_from)
         if offset <= end:
             return ProducerState(producers, offset, end, tuple(damaged), below, torn_from)
@@ -192,7 +192,7 @@ class _Room:
 
 
 def _snapshots(
-    room: _Room, damaged: list[str], above: int, below: int
+    room: _Room, reader: SegmentReader, damaged: list[str], above: int, below: int
 ) -> Iterator[tuple[int, dict[int, ProducerEntry]]]:
     """Offset and content of the usable snapshots ``above`` an offset and up to ``below``, newest first."""
     log = room.log
@@ -201,18 +201,19 @@ def _snapshots(
         if offset < log.segments[0].base or offset <= above:
             break
         try:
-            yield offset, _load(log.path / file_name(offset, SNAPSHOT_SUFFIX), room)
+            yield offset, _load(file_name(offset, SNAPSHOT_SUFFIX), reader, room)
         except LogTooLargeError:
             raise
         except CleanerdError as error:
             damaged.append(str(error))
 
 
-def _load(path: Path, room: _Room) -> dict[int, ProducerEntry]:
-    data = read_small_file(path)
+def _load(name: str, reader: SegmentReader, room: _Room) -> dict[int, ProducerEntry]:
+    where = f"{reader.path}/{name}"
+    data = read_small_file_at(name, reader.directory, where)
     if data is None:
-        raise CleanerdError("is gone", where=str(path))
-    entries = read_snapshot(data, str(path))
+        raise CleanerdError("is gone", where=where)
+    entries = read_snapshot(data, where)
     room.require(len(entries))
     return {
         int(entry["producer_id"]): ProducerEntry(

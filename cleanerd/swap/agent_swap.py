@@ -111,7 +111,7 @@ class Swapper:
         # The recovery of an interrupted swap reads it before the broker starts; the broker does not read it.
         write_manifest(staging.directory, manifest, where=staging.path, lasting=False)
         output = self._staged_as(staging, staged)
-        time.sleep(max(self._paused_until - time.monotonic(), 0.0))
+        _wait(self._paused_until - time.monotonic())
         with signals_wait():
             done = self._request_swap(self._request(staged), staged, output)
         self.in_doubt = False
@@ -203,7 +203,7 @@ class Swapper:
         problem: CleanerdError | None = None
         failure: CleanerdError | None = None
         for wait in (0.0, *self._broker.patience.waits()):
-            time.sleep(wait)
+            _wait(wait)
             try:
                 if isinstance(problem, AgentUnavailableError):
                     self._broker.reconnect()
@@ -283,6 +283,12 @@ class Swapper:
         """A-25: the output is in the log, and the other sources are not."""
         segments = {segment.base: segment for segment in self._broker.log(self._plan.name).segments}
         return segments.get(staged.base) == output and not set(staged.sources[1:]) & segments.keys()
+
+
+def _wait(seconds: float) -> None:
+    """Not at all if there is nothing to wait for: a sleep of 0 seconds gives the processor away."""
+    if seconds > 0:
+        time.sleep(seconds)
 
 
 def sources_for(held_seconds: float, sources: int, before: int, limits: SwapSources = SWAP_SOURCES) -> int:

@@ -99,9 +99,9 @@ class LiveSwap(SwapStrategy):
     def enter(self, files: PartitionFiles) -> None:
         """Remove plans of killed processes; the broker checks the rest."""
         self._is_read, self._facts = False, None
-        refuse_strange_staging(files)
+        may_have_plans = refuse_strange_staging(files)
         files.claim()
-        left = names_staged(files)
+        left = names_staged(files) if may_have_plans else []
         self._some_wait = drop_plans(files, left, keep_ready=True)  # the others belong to a killed cleanerd
         drop_work(files, left)
 

@@ -35,14 +35,16 @@ def refuse_unfinished(files: PartitionFiles, names: Iterable[str]) -> None:
         )
 
 
-def refuse_strange_staging(files: PartitionFiles) -> None:
-    """Refuse a file that has the name of cleanerd's staging directory.
+def refuse_strange_staging(files: PartitionFiles) -> bool:
+    """Refuse a file that has the name of cleanerd's staging directory; returns whether that directory exists.
 
     Raises:
         RefusedError: there is one.
     """
-    if files.stat(STAGING) is not None and not files.is_directory(STAGING):
+    status = files.stat(STAGING)
+    if status is not None and not stat.S_ISDIR(status.st_mode):
         raise strange_staging(str(files.path))
+    return status is not None
 
 
 def require_retirable(files: PartitionFiles, names: Iterable[str], present: Collection[str]) -> None:

@@ -339,8 +339,8 @@ CLEANING = (
         "snapshot-above-damage-used",
         "U-32",
         PRODUCERS,
-        "_snapshots(room, damaged, read, below if torn_from is None else min(below, torn_from))",
-        "_snapshots(room, damaged, read, below)",
+        "most = below if torn_from is None else min(below, torn_from)\n",
+        "most = below\n",
         ("tests/segments/test_producers.py::test_snapshots_from_above_the_recovery_point",),
     ),
     Mutant(

@@ -96,8 +96,8 @@ STATE_DIGESTS = (
         "the-only-replica-is-digested",
         "U-90",
         "cleanerd/daemon/registry/due.py",
-        "if not grid or (replicas is not None and replicas.is_alone(scan.name.partition)):",
-        "if not grid:",
+        "if coarsest is None or (replicas is not None and replicas.is_alone(scan.name.partition)):",
+        "if coarsest is None:",
         (f"{DAEMON}::test_partitions_that_are_not_digested",),
     ),
     Mutant(

@@ -235,10 +235,10 @@ def test_unreadable_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """A snapshot that the system cannot read is skipped too: it used to end the whole run."""
     read(tmp_path, {0: data(0, 1), 1: b""}, {1: [Producer(8, 0, NOW)]})
 
-    def refused(path: Path) -> bytes:
-        raise CleanerdError("cannot be read: Input/output error", where=str(path))
+    def refused(_name: str, _directory: int, where: str) -> bytes:
+        raise CleanerdError("cannot be read: Input/output error", where=where)
 
-    monkeypatch.setattr(producers, "read_small_file", refused)  # no disk fails on demand
+    monkeypatch.setattr(producers, "read_small_file_at", refused)  # no disk fails on demand
     found = reread(tmp_path)
     assert found.last_data_offsets == (0,)
     assert "cannot be read" in found.damaged_snapshots[0]

@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
     from cleanerd.segments.cluster_metadata import ClusterMetadata
 
-SHARE: Final = 100
-"""Reading the metadata log may take one part in this many of the time."""
+SHARE: Final = 400
+"""Reading the metadata log may take one part in this many of the time.
+
+With thousands of partitions that is what an idle daemon does most. Beside a broker the last five minutes of that log do
+not count anyway, and the agent reports the configuration that a cleaning uses.
+"""
 
 _MAX_PAUSE_SECONDS: Final = 600.0
 """A slower reading met a disk that hung, and is ignored."""

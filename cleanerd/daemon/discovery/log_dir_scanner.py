@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from cleanerd.broker.partition_snapshot import PartitionSnapshot
     from cleanerd.config.load import Settings
+    from cleanerd.config.topic_config import TopicConfig
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.broker_facts import BrokerFacts
     from cleanerd.resolution.targets import TargetPartition
@@ -90,6 +91,7 @@ class LogDirScanner:
         self._last: _Known | None = None
         self._memory = LogDirMemory()
         self._resolved: dict[str, ResolvedTopics] = {}
+        self._known_by_files: dict[str, tuple[BrokerFacts, TopicConfig | None]] = {}
         self._lock = DaemonLock(path)
         self._notes: deque[tuple[TopicPartition, DirectorySnapshot]] = deque()
         self._clearings: deque[TopicPartition] = deque()
@@ -175,8 +177,10 @@ class LogDirScanner:
             for name in set(self._seen) - present:
                 del self._seen[name]
             self._to_clear &= present
-            for topic in set(self._resolved) - {name.topic for name in present}:
+            topics = {name.topic for name in present}
+            for topic in (self._resolved.keys() | self._known_by_files.keys()) - topics:
                 self._resolved.pop(topic, None)
+                self._known_by_files.pop(topic, None)
         return LogDirScan(
             self.path,
             online=True,
@@ -347,7 +351,9 @@ class LogDirScanner:
     ) -> Iterator[Partitions]:
         if choice.mode == "live" and choice.socket is not None:
             with LiveBroker(choice.socket, self._patience, context.agents) as broker:
-                yield LivePartitions(log_dir, facts, broker, resolved=self._resolved)
+                yield LivePartitions(
+                    log_dir, facts, broker, resolved=self._resolved, known_by_files=self._known_by_files
+                )
         elif choice.mode == "on-start":
             # If a log was just truncated or is new, no checkpoint is known to be newer.
             ends = {

@@ -11,7 +11,7 @@ from cleanerd.daemon.registry.partition_entry import (
     is_to_be_erased,
     was_staged_lately,
 )
-from cleanerd.policy.state_digest import grid_offsets
+from cleanerd.policy.state_digest import coarsest_offset
 
 if TYPE_CHECKING:
     from cleanerd.daemon.discovery.log_dir_scan import Work
@@ -87,16 +87,15 @@ def is_digest_due(entry: PartitionEntry, now_ms: int) -> bool:
     scan, before = entry.scan, entry.digested
     if scan is None or entry.suspect is not None or entry.quarantine is not None:
         return False
-    grid = grid_offsets(*scan.digest_range)
-    replicas = scan.config.replicas
-    if not grid or (replicas is not None and replicas.is_alone(scan.name.partition)):
+    coarsest, replicas = coarsest_offset(*scan.digest_range), scan.config.replicas
+    if coarsest is None or (replicas is not None and replicas.is_alone(scan.name.partition)):
         return False
     if before is None or before.rules != scan.fingerprint:
         return True
     waited_ms = now_ms - before.at_ms
     if before.digest_range == scan.digest_range or 0 <= waited_ms < DIGEST_INTERVAL_MS:
         return False
-    return grid_offsets(*before.digest_range)[:1] != grid[:1] or not 0 <= waited_ms < DIGEST_AGAIN_MS
+    return coarsest_offset(*before.digest_range) != coarsest or not 0 <= waited_ms < DIGEST_AGAIN_MS
 
 
 def has_nothing_to_stage(entry: PartitionEntry, work: Work | None) -> bool:

@@ -134,9 +134,8 @@ def run(job: CleaningJob, backup_limits: BackupLimits | None = None, agents: Age
 
     ``backup_limits``: where replaced segments are kept. ``agents``: connections shared with other jobs and scans.
     """
-    path = job.path / str(job.name)
     log_before = _list_for_page_cache(job)
-    cold = [] if log_before is None else cold_segments(path, log_before.segments[:-1])
+    cold = [] if log_before is None else cold_segments(log_before.path, log_before.segments[:-1])
     marker = nullcontext() if job.in_flight is None else job.in_flight.working(job.scan.log_dir, job.name)
     try:
         with marker:
@@ -144,7 +143,8 @@ def run(job: CleaningJob, backup_limits: BackupLimits | None = None, agents: Age
     except CleaningStopped:
         return JobDone(job, job.clock.now_ms(), stopped=True)
     finally:
-        drop(path, cold)
+        if log_before is not None:
+            drop(log_before.path, cold)
 
 
 def _list_for_page_cache(job: CleaningJob) -> PartitionLog | None:

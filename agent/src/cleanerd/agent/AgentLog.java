@@ -4,6 +4,7 @@ import java.lang.reflect.Method;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
+import java.util.regex.Pattern;
 
 /** Writes the agent's messages to the broker's log by its SLF4J, at most {@value #LINES_PER_MINUTE} lines per minute. */
 final class AgentLog {
@@ -11,6 +12,7 @@ final class AgentLog {
 
     private static final int MOST_ERRORS = 20;
     private static final int LINES_PER_MINUTE = 120;
+    private static final Pattern CONTROL = Pattern.compile("\\p{Cntrl}");
 
     private final Deque<String> errors = new ArrayDeque<>();
     private volatile Object logger;
@@ -87,7 +89,7 @@ final class AgentLog {
     }
 
     private void write(Method level, String text) {
-        String line = "cleanerd agent: " + Fields.shortened(text, MOST_CHARACTERS).replaceAll("\\p{Cntrl}", "?");
+        String line = "cleanerd agent: " + CONTROL.matcher(Fields.shortened(text, MOST_CHARACTERS)).replaceAll("?");
         try {
             if (logger != null) {
                 level.invoke(logger, line);

@@ -48,24 +48,26 @@ final class Broker {
 
     /** Why the agent cannot swap in this broker, and what to do about it; empty if it can. */
     String whyIncapable() {
-        String kafka = release.version() == null ? "a Kafka that does not report its release" : "Kafka " + release.version();
         List<String> missing = members.missing;
         if (!missing.isEmpty()) {
-            return kafka + " lacks members that the agent uses: " + String.join(", ", missing.subList(0,
+            return kafka() + " lacks members that the agent uses: " + String.join(", ", missing.subList(0,
                     Math.min(missing.size(), MOST_NAMED))) + (missing.size() > MOST_NAMED ? ", ..." : "");
         }
         if (!release.known() && !allowUnknownVersion) {
-            return kafka + " is not a release that this agent knows; to try and use it, load the agent with the option "
+            return kafka() + " is not a release that this agent knows; to try and use it, load the agent with the option "
                     + "allow-unknown-version=true";
         }
-        String subject = "the agent's self-test in " + kafka + " ";
         if (selfTest.failed()) {
-            return subject + "failed: " + selfTest.detail();
+            return "the agent's self-test in " + kafka() + " failed: " + selfTest.detail();
         }
         if (!selfTest.passed() && !release.known()) {
-            return subject + "could not run: " + selfTest.detail();
+            return "the agent's self-test in " + kafka() + " could not run: " + selfTest.detail();
         }
         return "";
+    }
+
+    private String kafka() {
+        return release.version() == null ? "a Kafka that does not report its release" : "Kafka " + release.version();
     }
 
     /**

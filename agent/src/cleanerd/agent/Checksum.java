@@ -12,13 +12,17 @@ import java.util.zip.CRC32C;
 
 /** CRC-32C of a file and of its batches, in one pass. */
 final class Checksum implements Closeable {
+    private static final int BUFFER_BYTES = 128 * 1024;
+
     private final FileChannel channel;
-    private final ByteBuffer buffer = ByteBuffer.allocate(128 * 1024);
+    private final ByteBuffer buffer;
     private final CRC32C file = new CRC32C();
     private long read;
 
     Checksum(Path path) throws IOException {
         channel = FileChannel.open(path, StandardOpenOption.READ, LinkOption.NOFOLLOW_LINKS);
+        // A small buffer for a small file, as there are thousands of them.
+        buffer = ByteBuffer.allocate((int) Math.min(BUFFER_BYTES, Math.max(channel.size(), 1)));
         buffer.limit(0);
     }
 
