@@ -113,7 +113,7 @@ MOVING_LOGS = (
         "no-rest-after-a-swap",
         "R-9",
         "cleanerd/swap/agent_swap.py",
-        "        time.sleep(max(self._paused_until - time.monotonic(), 0.0))\n",
+        "        _wait(self._paused_until - time.monotonic())\n",
         "",
         (f"{PACE}::test_the_pause_after_a_swap_grows_with_its_duration",),
     ),

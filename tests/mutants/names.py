@@ -55,8 +55,8 @@ NAMES = (
         "root-changes-the-owner-of-any-kstage",
         "U-33",
         "cleanerd/cleaner/stage.py",
-        "_needs_owner_change(partition, staging) and not os.listdir(staging):",
-        "_needs_owner_change(partition, staging):",
+        "if found.st_uid == os.geteuid() and not os.listdir(staging):",
+        "if found.st_uid == os.geteuid():",
         ("tests/swap/test_hostile_owner.py::test_a_directory_that_was_renamed_to_kstage",),
     ),
     Mutant(
