@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import functools
 import mmap
 import os
 from collections import deque
@@ -68,18 +67,15 @@ def read_into(memory: NDArray[np.uint8], descriptor: int, where: str, start: int
 
 
 class Buffer:
-    """A buffer for ``chunk_bytes`` from any file position, in whole pages as direct reads need.
+    """A buffer for up to ``chunk_bytes`` from any file position, as large as the largest read so far.
 
-    It is allocated at the first read: a scan reads nothing from most partitions.
+    To map memory for ``chunk_bytes`` costs more than to read a small segment.
     """
 
     def __init__(self, chunk_bytes: int, largest_batch_bytes: int | None = None) -> None:
         self.chunk_bytes = chunk_bytes
         self.largest_batch_bytes = largest_batch_bytes
-
-    @functools.cached_property
-    def memory(self) -> NDArray[np.uint8]:
-        return _allocate(_whole_blocks(self.chunk_bytes) + DIRECT_ALIGNMENT)
+        self._memory = np.empty(0, np.uint8)
 
     def read(self, descriptor: int, where: str, position: int, wanted: int) -> NDArray[np.uint8]:
         """The ``wanted`` bytes from ``position`` on; the next read overwrites them.
@@ -88,8 +84,10 @@ class Buffer:
             CleanerdError: as :func:`read_into`.
         """
         lead = position % DIRECT_ALIGNMENT
-        read_into(self.memory, descriptor, where, position - lead, lead + wanted)
-        return self.memory[lead : lead + wanted]
+        if len(self._memory) < _whole_blocks(lead + wanted):
+            self._memory = _allocate(_whole_blocks(wanted) + DIRECT_ALIGNMENT)
+        read_into(self._memory, descriptor, where, position - lead, lead + wanted)
+        return self._memory[lead : lead + wanted]
 
 
 class ReadAhead(Closeable):
