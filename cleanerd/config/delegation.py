@@ -31,6 +31,13 @@ HINT: Final = (
 )
 """A ratio of 1 alone does not prove a delegation: an operator may have set it. Both values do (U-96)."""
 
+InCluster = Literal["", "set", "reported", "ended"]
+"""How the cluster shows that a topic has both values of ``cleanerd delegate`` (U-96); empty: it does not.
+
+``set``: the topic sets them. ``reported``: a broker reports them, so they may be its defaults. ``ended``: the topic set
+them until the last minutes, but the newer configuration may be uncommitted.
+"""
+
 State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
 
 

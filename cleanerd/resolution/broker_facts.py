@@ -47,6 +47,7 @@ from cleanerd.state.places import DirectoryPlaces
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from cleanerd.config.delegation import InCluster
     from cleanerd.config.load import Settings
     from cleanerd.fsio.state_files import UnreadableState
     from cleanerd.state.zk_topics import CachedTopic
@@ -336,18 +337,27 @@ class BrokerFacts:
             return None
         return self.metadata.topic_configs.get(topic, {})
 
-    def _delegated_in_cluster(self, topic: str, effective: Mapping[str, str] | None) -> bool:
-        """U-96: whether the topic itself has both values of ``cleanerd delegate``.
+    def _delegated_in_cluster(self, topic: str, effective: Mapping[str, str] | None) -> InCluster:
+        """U-96: how the cluster shows that the topic itself has both values of ``cleanerd delegate``.
 
         ``effective`` settings also have what the topic does not set. The end of the metadata log counts, too.
         """
         if effective is not None and not has_both_values(effective):
-            return False
-        own, metadata = self._of_topic(topic), self.metadata
-        known = [] if own is None else [own]
-        if metadata is not None and topic in metadata.newest_topics:
-            known.append(metadata.newest_configs.get(topic, {}))
-        return any(map(has_both_values, known or [effective or {}]))
+            return ""
+        cached = self.zk_topics.get(topic)
+        if cached is not None and cached.has_both_values is not None:
+            return "set" if cached.has_both_values else ""
+        own, newest = self._of_topic(topic), self._newest_of_topic(topic)
+        if cached is not None or (own is None and newest is None):
+            return "reported" if has_both_values(own or effective or {}) else ""
+        if has_both_values((own if newest is None else newest) or {}):
+            return "set"
+        return "ended" if has_both_values(own or {}) else ""
+
+    def _newest_of_topic(self, topic: str) -> Mapping[str, str] | None:
+        if self.metadata is None or topic not in self.metadata.newest_topics:
+            return None
+        return self.metadata.newest_configs.get(topic, {})
 
     def _broker_layers(self) -> dict[str, Any]:
         metadata = self.metadata

@@ -155,7 +155,8 @@ def test_a_forgotten_config_and_state_directory_are_refused(root: Path, shell: S
         assert reason == (
             "refused: orders has min.cleanable.dirty.ratio=1 and max.compaction.lag.ms=9223372036854775807 in the "
             "cluster, as cleanerd delegate sets them, but the state directory knows of no delegation; these settings "
-            "say offset (was --config or cleanerd.state.dir forgotten? If not, use --change-strategy)"
+            "say offset (was --config or cleanerd.state.dir forgotten? If not, set "
+            "topics.orders.compaction.strategy=offset, or use --change-strategy each time)"
         )
     assert tree(path / "orders-0", without=()) == before
     plan = shell("plan", path, "--partition", "orders-0", *QUIET)
