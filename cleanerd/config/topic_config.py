@@ -303,7 +303,8 @@ def require_known_policy(config: TopicConfig) -> None:
         hint="name all log directories of the broker: one of them holds the metadata log; or set "
         "cleanerd.metadata.log.dir to the directory with __cluster_metadata-0; "
         f'or put "cleanup.policy" = "compact" under [topics."{config.topic}"] in a --config file; '
-        f"or give --set topics.{config.topic}.cleanup.policy=compact",
+        f"or give --set topics.{config.topic}.cleanup.policy=compact; if the topic may be delegated, also set its "
+        f"topics.{config.topic}.{STRATEGY}",
     )
 
 

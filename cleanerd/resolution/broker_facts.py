@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cleanerd.admin.peers import PeerOffsets, PeerPoints, Peers, find_daemons
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
-from cleanerd.config.delegation import has_both_values
+from cleanerd.config.delegation import UNKNOWN_HINT, has_both_values
+from cleanerd.config.strategy_keys import STRATEGY
 from cleanerd.config.topic_config import (
+    INTERNAL_TOPICS,
     RUNNING_ORIGIN,
     TOPIC_ORIGIN,
     TopicConfig,
@@ -203,7 +205,7 @@ class BrokerFacts:
                 "assume_delegated": self.settings.daemon.cleanerd_delegation == "assumed",
                 **self._broker_layers(),
             }
-        return self.settings.topic_config(
+        config = self.settings.topic_config(
             topic,
             topic_configs,
             delegated_in_cluster=self._delegated_in_cluster(topic, effective),
@@ -212,6 +214,9 @@ class BrokerFacts:
             connect=self.connect,
             **sources,
         )
+        if topic_configs is None and self._may_be_delegated(config):
+            return replace(config, warnings=(*config.warnings, UNKNOWN_HINT.format(topic=topic)))
+        return config
 
     def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
         """Refuse a directory that an older topic of the same name left (U-23: by id).
@@ -358,6 +363,13 @@ class BrokerFacts:
         if self.metadata is None or topic not in self.metadata.newest_topics:
             return None
         return self.metadata.newest_configs.get(topic, {})
+
+    def _may_be_delegated(self, config: TopicConfig) -> bool:
+        """U-96: for a topic without known configuration, whether Kafka's rules would clean it by forgotten settings."""
+        if self.cluster_id is None or config.delegated_here or self._newest_of_topic(config.topic) is not None:
+            return False
+        is_named = STRATEGY in config.named or config.topic in INTERNAL_TOPICS
+        return config.is_compacted and config.is_kafkas and not is_named
 
     def _broker_layers(self) -> dict[str, Any]:
         metadata = self.metadata

@@ -64,6 +64,14 @@ RULES_MEMORY = (
         ("tests/resolution/test_secured_zookeeper_mode.py::test_a_broker_default_does_not_look_delegated",),
     ),
     Mutant(
+        "an-unknown-delegation-is-not-mentioned",
+        "U-96",
+        "cleanerd/resolution/broker_facts.py",
+        "if topic_configs is None and self._may_be_delegated(config):",
+        "if False:",
+        ("tests/cli/test_forgotten_config.py::test_an_unknown_delegation_is_mentioned",),
+    ),
+    Mutant(
         "a-topic-that-was-just-delegated-is-cleaned-by-offset",
         "U-96",
         "cleanerd/segments/cluster_metadata.py",

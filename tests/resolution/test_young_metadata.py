@@ -105,6 +105,22 @@ def test_tombstones_of_a_topic_of_the_last_minutes(
     assert replicas.bound(0, wall_ms()).at_ms == bound_ms
 
 
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_the_delegation_of_a_topic_of_the_last_minutes_is_known(tmp_path: Path, is_shown: bool) -> None:
+    """U-96: the log's end shows its configuration; only without that a delegation could be forgotten unnoticed."""
+    path = make_log_dir(tmp_path / "logs", {"fresh-0": good()})
+    log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    if is_shown:
+        log.write_bytes(log.read_bytes() + metadata_batch(2, topic("fresh", ID1), timestamp=wall_ms()))
+    facts = broker_facts(
+        load_settings(assignments=["topics.*.cleanup.policy=compact"]), read_log_dir(path), [], running=True
+    )
+    warned = [each for name in ("fresh", "orders") for each in facts.topic_config(name).warnings]
+    assert any("whether fresh is delegated is unknown" in each for each in warned) != is_shown
+    assert not any("orders" in each for each in warned)
+    assert not facts.topic_config("__consumer_offsets").warnings, "it is always cleaned by offset"
+
+
 @pytest.mark.parametrize(
     ("running", "is_found", "waits"),
     [
