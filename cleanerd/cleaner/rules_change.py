@@ -30,6 +30,9 @@ from cleanerd.config.strategy_keys import (
 from cleanerd.fsio.state_files import UnreadableState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from cleanerd.config.delegation import InCluster
     from cleanerd.config.topic_config import TopicConfig
 
 _KEYS: Final = {
@@ -48,10 +51,28 @@ RULES_NAMED: Final = frozenset(_KEYS[name] for name in _ALWAYS)
 """The settings that define a topic's rules, whatever they were before."""
 
 
-DELEGATED_IN_CLUSTER: Final = (
-    f"has {RATIO}={DELEGATED_RATIO} and {MAX_LAG}={NO_LAG} in the cluster, as cleanerd delegate sets them, but the "
-    "state directory knows of no delegation"
+_BOTH_VALUES: Final = f"{RATIO}={DELEGATED_RATIO} and {MAX_LAG}={NO_LAG}"
+_FORGOTTEN: Final = (
+    f"was --config or cleanerd.state.dir forgotten? If not, set topics.{{topic}}.{STRATEGY}=offset, or use "
+    "--change-strategy each time"
 )
+_OR_DEFAULTS: Final = "or the broker's defaults set them"
+_NOT_KNOWN: Final = "but the state directory knows of no delegation"
+_IN_CLUSTER: Final[Mapping[InCluster, tuple[str, str]]] = {
+    "set": (
+        f"{{topic}} has {_BOTH_VALUES} in the cluster, as cleanerd delegate sets them, {_NOT_KNOWN}",
+        _FORGOTTEN,
+    ),
+    "reported": (
+        f"the running broker reports {_BOTH_VALUES} for {{topic}}, as cleanerd delegate {_OR_DEFAULTS}, {_NOT_KNOWN}",
+        _FORGOTTEN,
+    ),
+    "ended": (
+        "{topic} was undelegated in the last minutes, and the metadata log may not have committed that yet",
+        "try again later",
+    ),
+}
+"""What is known of a topic that only the cluster shows as delegated (U-96), and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +82,7 @@ class RulesChange:
     ``before`` is None if the topic is delegated and was never cleaned, or if its stored state cannot be read: then
     ``unread`` is the reason, and ``is_of_delegation`` whether that state is its delegation. ``is_stated``: the settings
     name the change. ``delegated``: by the state directory; ``delegated_in_cluster``: only by its settings in the
-    cluster.
+    cluster, and how those show it.
     """
 
     topic: str
@@ -69,7 +90,7 @@ class RulesChange:
     now: str
     delegated: bool
     is_stated: bool
-    delegated_in_cluster: bool = False
+    delegated_in_cluster: InCluster = ""
     unread: UnreadableState | None = None
     is_of_delegation: bool = False
 
@@ -88,15 +109,15 @@ class RulesChange:
                 f"these settings say {describe_fingerprint(self.now)} "
                 "(restore it, or remove it if these settings are right; or use --change-strategy)"
             )
-        known = ["is delegated"] if self.delegated else []
         if self.delegated_in_cluster:
-            known.append(DELEGATED_IN_CLUSTER)
+            what, advice = (each.format(topic=self.topic) for each in _IN_CLUSTER[self.delegated_in_cluster])
+            return f"refused: {what}; these settings say {describe_fingerprint(self.now)} ({advice})"
+        known = ["is delegated"] if self.delegated else []
         if self.before is not None and self.before != self.now:
             known.append(f"was last cleaned by {describe_fingerprint(self.before)}")
-        places = "--config or cleanerd.state.dir" if self.delegated_in_cluster else "--config"
         return (
             f"refused: {self.topic} {' and '.join(known)}; these settings say {describe_fingerprint(self.now)} "
-            f"(was {places} forgotten? If not, use --change-strategy)"
+            "(was --config forgotten? If not, use --change-strategy)"
         )
 
     @property
@@ -104,7 +125,9 @@ class RulesChange:
         """What the operator can do."""
         keys = [STRATEGY] if self.unread is None else [STRATEGY, TOMBSTONE_MODE]
         named = " and ".join(f"topics.{self.topic}.{key}" for key in keys)
-        read = "" if self.unread is None else f"when {self.unread.where} can be read, "
+        read = "a few minutes later, " if self.delegated_in_cluster == "ended" else ""
+        if self.unread is not None:
+            read = f"when {self.unread.where} can be read, "
         return (
             f"{read}when the settings name the topic's strategy ({named}), or when clean or stage is run with "
             "--change-strategy"
@@ -128,12 +151,13 @@ def rules_change(config: TopicConfig, before: str | UnreadableState | None) -> R
         )
     if isinstance(before, UnreadableState):
         before = None
-    forgotten = (config.delegated_here or config.delegated_in_cluster) and config.is_kafkas
+    forgotten = (config.delegated_here or config.delegated_in_cluster != "") and config.is_kafkas
     if before in (None, now) and not forgotten:
         return None
     is_stated = _is_reported(config, before, now, forgotten=forgotten)
-    delegated_in_cluster = forgotten and not config.delegated_here and before in (None, now)
-    return RulesChange(config.topic, before, now, config.delegated_here, is_stated, delegated_in_cluster)
+    only_in_cluster = forgotten and not config.delegated_here and before in (None, now)
+    in_cluster = config.delegated_in_cluster if only_in_cluster else ""
+    return RulesChange(config.topic, before, now, config.delegated_here, is_stated, in_cluster)
 
 
 def _unread(config: TopicConfig, before: str | UnreadableState | None, now: str) -> UnreadableState | None:

@@ -31,6 +31,20 @@ HINT: Final = (
 )
 """A ratio of 1 alone does not prove a delegation: an operator may have set it. Both values do (U-96)."""
 
+UNKNOWN_HINT: Final = (
+    "whether {topic} is delegated is unknown, as is its configuration in the cluster: these settings clean it by "
+    "offset (was --config, cleanerd.state.dir or cleanerd.metadata.log.dir forgotten? If not, set "
+    "topics.{topic}.compaction.strategy=offset)"
+)
+"""Without the topic's configuration nothing shows a forgotten delegation, and nothing is refused (U-96)."""
+
+InCluster = Literal["", "set", "reported", "ended"]
+"""How the cluster shows that a topic has both values of ``cleanerd delegate`` (U-96); empty: it does not.
+
+``set``: the topic sets them. ``reported``: a broker reports them, so they may be its defaults. ``ended``: the topic set
+them until the last minutes, but the newer configuration may be uncommitted.
+"""
+
 State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]
 
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import uuid
     from collections.abc import Mapping
 
+    from cleanerd.config.delegation import InCluster
     from cleanerd.config.kafka_values import ValueRule
     from cleanerd.config.topic_keys import Synonym
     from cleanerd.fsio.state_files import UnreadableState
@@ -105,10 +106,10 @@ class TopicConfig:
     is; otherwise they may be empty. ``warnings``: notes for the operator about these values and their combination
     (R280-7, R280-13, U-25). ``delegation``: whether the broker's cleaner skips the topic (U-8). ``named``: the keys of
     strategy and tombstones that are set for this topic or a glob that matches it; ``delegated_here``: ``cleanerd
-    delegate`` was run, according to the state directory; ``delegated_in_cluster``: the topic has both values that it
-    sets (U-96); ``delegations_unread``: its delegations cannot be read completely. ``may_be_kept_away``: the broker's
-    cleaner skips the topic, or this is unknown. ``connect``: the options by which Kafka's tools reach the broker.
-    ``is_kept_away``: the broker's cleaner certainly skips the topic, whether
+    delegate`` was run, according to the state directory; ``delegated_in_cluster``: how the cluster shows that the
+    topic has both values that it sets (U-96); ``delegations_unread``: its delegations cannot be read completely.
+    ``may_be_kept_away``: the broker's cleaner skips the topic, or this is unknown. ``connect``: the options by which
+    Kafka's tools reach the broker. ``is_kept_away``: the broker's cleaner certainly skips the topic, whether
     that is needed or not. ``replicas``: the replicas that tombstones wait for; None: they wait for their delete horizon
     only (U-70).
     """
@@ -143,7 +144,7 @@ class TopicConfig:
     delegation: Delegation
     named: frozenset[str] = frozenset()
     delegated_here: bool = False
-    delegated_in_cluster: bool = False
+    delegated_in_cluster: InCluster = ""
     delegations_unread: UnreadableState | None = None
     may_be_kept_away: bool = True
     is_kept_away: bool = False
@@ -203,7 +204,7 @@ def resolve_topic_config(
     server_properties: Mapping[str, str] | None = None,
     settings_defaults: Mapping[str, ConfigValue] | None = None,
     strategy_exclude: tuple[str, ...] = DEFAULT_EXCLUDE,
-    delegated_in_cluster: bool | None = None,
+    delegated_in_cluster: InCluster | None = None,
     saved: Mapping[str, str] | None = None,
     saved_unread: UnreadableState | None = None,
     assume_delegated: bool = False,
@@ -221,7 +222,7 @@ def resolve_topic_config(
         server_properties: the broker's file.
         settings_defaults: cleanerd's broker-level keys that were set explicitly.
         strategy_exclude: globs of topics that a broker-level default strategy does not reach (U-5).
-        delegated_in_cluster: whether the topic itself has both values of ``cleanerd delegate`` (U-96); None: as in
+        delegated_in_cluster: how the cluster shows both values of ``cleanerd delegate`` (U-96); None: as in
             ``topic_configs``.
         saved: the effective values of the keys that ``cleanerd delegate`` changed, from before; None when it did not.
         saved_unread: state files that could show a delegation but cannot be read.
@@ -241,8 +242,8 @@ def resolve_topic_config(
     found.resolve(excluded=strategy_keys.is_excluded(topic, strategy_exclude))
     verdict = found.delegation(properties_known=server_properties is not None, assumed=assume_delegated)
     if delegated_in_cluster is None:
-        delegated_in_cluster = delegation.has_both_values(topic_configs or {})
-    found.finish(saved, delegated_in_cluster=delegated_in_cluster)
+        delegated_in_cluster = "set" if delegation.has_both_values(topic_configs or {}) else ""
+    found.finish(saved, delegated_in_cluster=delegated_in_cluster != "")
     return TopicConfig(
         topic=topic,
         policy_known=topic_configs is not None or "cleanup.policy" in overrides,
@@ -302,7 +303,8 @@ def require_known_policy(config: TopicConfig) -> None:
         hint="name all log directories of the broker: one of them holds the metadata log; or set "
         "cleanerd.metadata.log.dir to the directory with __cluster_metadata-0; "
         f'or put "cleanup.policy" = "compact" under [topics."{config.topic}"] in a --config file; '
-        f"or give --set topics.{config.topic}.cleanup.policy=compact",
+        f"or give --set topics.{config.topic}.cleanup.policy=compact; if the topic may be delegated, also set its "
+        f"topics.{config.topic}.{STRATEGY}",
     )
 
 

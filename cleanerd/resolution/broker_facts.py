@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cleanerd.admin.peers import PeerOffsets, PeerPoints, Peers, find_daemons
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
-from cleanerd.config.delegation import has_both_values
+from cleanerd.config.delegation import UNKNOWN_HINT, has_both_values
+from cleanerd.config.strategy_keys import STRATEGY
 from cleanerd.config.topic_config import (
+    INTERNAL_TOPICS,
     RUNNING_ORIGIN,
     TOPIC_ORIGIN,
     TopicConfig,
@@ -47,6 +49,7 @@ from cleanerd.state.places import DirectoryPlaces
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from cleanerd.config.delegation import InCluster
     from cleanerd.config.load import Settings
     from cleanerd.fsio.state_files import UnreadableState
     from cleanerd.state.zk_topics import CachedTopic
@@ -202,7 +205,7 @@ class BrokerFacts:
                 "assume_delegated": self.settings.daemon.cleanerd_delegation == "assumed",
                 **self._broker_layers(),
             }
-        return self.settings.topic_config(
+        config = self.settings.topic_config(
             topic,
             topic_configs,
             delegated_in_cluster=self._delegated_in_cluster(topic, effective),
@@ -211,6 +214,9 @@ class BrokerFacts:
             connect=self.connect,
             **sources,
         )
+        if topic_configs is None and self._may_be_delegated(config):
+            return replace(config, warnings=(*config.warnings, UNKNOWN_HINT.format(topic=topic)))
+        return config
 
     def require_same_topic(self, name: TopicPartition, topic_id: uuid.UUID | None) -> None:
         """Refuse a directory that an older topic of the same name left (U-23: by id).
@@ -336,18 +342,34 @@ class BrokerFacts:
             return None
         return self.metadata.topic_configs.get(topic, {})
 
-    def _delegated_in_cluster(self, topic: str, effective: Mapping[str, str] | None) -> bool:
-        """U-96: whether the topic itself has both values of ``cleanerd delegate``.
+    def _delegated_in_cluster(self, topic: str, effective: Mapping[str, str] | None) -> InCluster:
+        """U-96: how the cluster shows that the topic itself has both values of ``cleanerd delegate``.
 
         ``effective`` settings also have what the topic does not set. The end of the metadata log counts, too.
         """
         if effective is not None and not has_both_values(effective):
+            return ""
+        cached = self.zk_topics.get(topic)
+        if cached is not None and cached.has_both_values is not None:
+            return "set" if cached.has_both_values else ""
+        own, newest = self._of_topic(topic), self._newest_of_topic(topic)
+        if cached is not None or (own is None and newest is None):
+            return "reported" if has_both_values(own or effective or {}) else ""
+        if has_both_values((own if newest is None else newest) or {}):
+            return "set"
+        return "ended" if has_both_values(own or {}) else ""
+
+    def _newest_of_topic(self, topic: str) -> Mapping[str, str] | None:
+        if self.metadata is None or topic not in self.metadata.newest_topics:
+            return None
+        return self.metadata.newest_configs.get(topic, {})
+
+    def _may_be_delegated(self, config: TopicConfig) -> bool:
+        """U-96: for a topic without known configuration, whether Kafka's rules would clean it by forgotten settings."""
+        if self.cluster_id is None or config.delegated_here or self._newest_of_topic(config.topic) is not None:
             return False
-        own, metadata = self._of_topic(topic), self.metadata
-        known = [] if own is None else [own]
-        if metadata is not None and topic in metadata.newest_topics:
-            known.append(metadata.newest_configs.get(topic, {}))
-        return any(map(has_both_values, known or [effective or {}]))
+        is_named = STRATEGY in config.named or config.topic in INTERNAL_TOPICS
+        return config.is_compacted and config.is_kafkas and not is_named
 
     def _broker_layers(self) -> dict[str, Any]:
         metadata = self.metadata

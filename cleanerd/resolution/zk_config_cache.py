@@ -10,6 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from cleanerd.config.delegation import has_both_values
 from cleanerd.config.topic_keys import TOPIC_KEYS
 from cleanerd.errors import CleanerdError
 from cleanerd.host.clock import wall_ms
@@ -156,6 +157,7 @@ def _query_broker(
             str(facts.topic_id or ""),
             {key: value.effective for key, value in facts.values.items() if key in TOPIC_KEYS},
             now_ms,
+            has_both_values(facts.topic_level_configs),
         )
         for name, facts in reported.items()
     }

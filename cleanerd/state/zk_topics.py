@@ -23,12 +23,14 @@ KEPT_MS: Final = 7 * 24 * 60 * 60_000
 class CachedTopic:
     """A topic's id, with hyphens (empty: it has none, or the broker does not report it), and its configuration.
 
-    ``queried_ms``: when it was queried.
+    ``queried_ms``: when it was queried. ``has_both_values``: whether the topic itself sets both values of
+    ``cleanerd delegate`` (U-96); None: not stored, by an earlier release.
     """
 
     topic_id: str
     values: Mapping[str, str]
     queried_ms: int
+    has_both_values: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

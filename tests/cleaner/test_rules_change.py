@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -158,9 +159,34 @@ def test_the_message() -> None:
     seen = rules_change(config(cluster=DELEGATED_IN_CLUSTER), BY_HEADER)
     assert seen is not None
     assert "refused: stock was last cleaned by header:version; these" in seen.reason
+    assert not seen.delegated_in_cluster
     assert "refused: stock was last cleaned by timestamp; these" in RulesChange(
         "stock", BY_TIMESTAMP, KAFKAS_FINGERPRINT, delegated=False, is_stated=False
     ).reason  # fmt: skip
+
+
+def test_the_message_about_a_delegation_that_only_the_cluster_shows() -> None:
+    """U-96: a broker's defaults prove nothing; after ``undelegate`` the operator only has to wait."""
+    named = "was --config or cleanerd.state.dir forgotten? If not, set topics.stock.compaction.strategy=offset"
+    both = "min.cleanable.dirty.ratio=1 and max.compaction.lag.ms=9223372036854775807"
+    for shown, words in (
+        ("set", ("stock has", both, "in the cluster", "the state directory knows of no delegation", named)),
+        (
+            "reported",
+            (
+                f"the running broker reports {both} for stock",
+                "or the broker's defaults set them, but the state directory knows",
+                named,
+            ),
+        ),
+        ("ended", ("stock was undelegated in the last minutes", "these settings say offset (try again later)")),
+    ):
+        change = rules_change(replace(config(), delegated_in_cluster=shown), None)
+        assert change is not None
+        for each in words:
+            assert each in change.reason, shown
+        assert ("forgotten" in change.reason) == (shown != "ended")
+        assert change.remedy.startswith("a few minutes later, when the settings") == (shown == "ended")
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import pytest
 
 NOW = BASE_TIMESTAMP_MS + 1_000_000
-COMPACT = ("--set", "topics.orders.cleanup.policy=compact")
-GOOD = ("--set", "topics.good.cleanup.policy=compact")
+COMPACT = ("--set", "topics.orders.cleanup.policy=compact", "--set", "topics.orders.compaction.strategy=offset")
+GOOD = ("--set", "topics.good.cleanup.policy=compact", "--set", "topics.good.compaction.strategy=offset")
 
 
 DIRTY = {0: [(0, "a"), (1, "b")], 2: [(2, "a"), (3, "")], 4: [(4, "b"), (5, "b")], 6: [(6, "z")]}

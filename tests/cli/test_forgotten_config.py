@@ -155,7 +155,8 @@ def test_a_forgotten_config_and_state_directory_are_refused(root: Path, shell: S
         assert reason == (
             "refused: orders has min.cleanable.dirty.ratio=1 and max.compaction.lag.ms=9223372036854775807 in the "
             "cluster, as cleanerd delegate sets them, but the state directory knows of no delegation; these settings "
-            "say offset (was --config or cleanerd.state.dir forgotten? If not, use --change-strategy)"
+            "say offset (was --config or cleanerd.state.dir forgotten? If not, set "
+            "topics.orders.compaction.strategy=offset, or use --change-strategy each time)"
         )
     assert tree(path / "orders-0", without=()) == before
     plan = shell("plan", path, "--partition", "orders-0", *QUIET)
@@ -196,6 +197,32 @@ def test_a_ratio_of_1_alone_is_hinted_at(root: Path, shell: Shell) -> None:
     assert hint not in shell("plan", path, *QUIET, *HEADER).err
     write_metadata(path, topics={"orders": DELEGATED})
     assert hint not in shell("plan", path, *QUIET).err, "U-96: it is refused"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_mentioned"),
+    [
+        pytest.param((), True, id="only the policy"),
+        pytest.param(OFFSET, False, id="offset is named"),
+        pytest.param((*TIMESTAMP, "--set", "cleanerd.delegation=assumed"), False, id="another strategy"),
+    ],
+)
+def test_an_unknown_delegation_is_mentioned(
+    root: Path, shell: Shell, settings: tuple[str, ...], is_mentioned: bool
+) -> None:
+    """U-96: a directory without the metadata log: the topic's configuration is what would show a delegation."""
+    path = log_dir_by_version(root)
+    shutil.rmtree(path / "__cluster_metadata-0")
+    policy = set_topic("cleanup.policy", "compact")
+    advice = shell("clean", path, "--yes", "--partition", "orders-0", *QUIET, *settings).err
+    assert f"{policy[1]}; if the topic may be delegated, also set its topics.orders.compaction.strategy" in advice
+    known = "whether orders is delegated is unknown"
+    assert (known in shell("plan", path, *QUIET, *policy, *settings).err) == is_mentioned
+    answer = clean_forced(shell, path, *policy, *settings)
+    assert (answer.code, known in answer.err) == (0, is_mentioned), "it is a warning"
+    meta = path / "meta.properties"
+    meta.write_text("".join(line for line in meta.read_text().splitlines(True) if "cluster.id" not in line))
+    assert known not in shell("plan", path, *QUIET, *policy, *settings).err, "it belongs to no cluster"
 
 
 def test_stored_settings_of_another_topic_or_cluster_do_not_count(root: Path, shell: Shell) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import pytest
 
 from cleanerd.admin.cluster import AccessDeniedError, KeyValue, TopicFacts
+from cleanerd.config.kafka_values import LONG_MAX
 from cleanerd.config.load import load_settings
 from cleanerd.resolution.broker_facts import broker_facts
 from cleanerd.resolution.zk_config_cache import UNQUERIED_MS
@@ -22,6 +24,7 @@ from tests.support.log_dirs import CLUSTER_ID, HIGH_WATERMARKS, make_log_dir
 from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cleanerd.config.load import Settings
@@ -58,7 +61,9 @@ class Requested:
     def topics(self, names: list[str], node_id: int) -> dict[str, TopicFacts]:
         assert node_id == 1
         policy = {"cleanup.policy": KeyValue("compact", "compact", None)}
-        return {name: TopicFacts(name, None, policy) for name in names}
+        return {name: TopicFacts(name, None, policy | self.more) for name in names}
+
+    more: ClassVar[Mapping[str, KeyValue]] = {}
 
 
 cached_topics = partial(cleanerd_topic_configs, connect=cast("Any", Requested))
@@ -125,6 +130,40 @@ def test_an_obstacle_is_a_warning_without_the_password(
     (warning,) = reported.warnings
     assert message in warning
     assert "hunter2" not in warning
+
+
+@pytest.mark.parametrize(
+    ("own_ratio", "own_lag", "shown"),
+    [
+        pytest.param("1", None, "", id="the lag is Kafka's default"),
+        pytest.param(None, None, "", id="both are the broker's"),
+        pytest.param("1.0", str(LONG_MAX), "set", id="delegated"),
+    ],
+)
+def test_a_broker_default_does_not_look_delegated(
+    tmp_path: Path, log_dir: LogDir, own_ratio: str | None, own_lag: str | None, shown: str
+) -> None:
+    """U-96: the broker reports effective values; what the topic itself sets is stored beside them."""
+
+    class Both(Requested):
+        more: ClassVar = {
+            "min.cleanable.dirty.ratio": KeyValue(own_ratio, "1", "1"),
+            "max.compaction.lag.ms": KeyValue(own_lag, str(LONG_MAX), None),
+        }
+
+    query, known = partial(cleanerd_topic_configs, connect=cast("Any", Both)), settings(tmp_path, LOGIN)
+    for running in (True, False):
+        facts = broker_facts(known, log_dir, [], running=running, query_topics=query)
+        assert facts.topic_config("orders").min_cleanable_dirty_ratio == 1.0
+        assert facts.topic_config("orders").delegated_in_cluster == shown
+    (values,) = [topic.values for topic in facts.zk_topics.values()]
+    assert facts.topic_config("orders", effective=values, segment_bytes=100).delegated_in_cluster == shown
+    file = tmp_path / "state" / "topics.json"
+    stored = json.loads(file.read_text())
+    del stored["brokers"][0]["topics"]["orders"]["has_both_values"]
+    file.write_text(json.dumps(stored))
+    earlier = broker_facts(known, log_dir, [], query_topics=query)
+    assert earlier.topic_config("orders").delegated_in_cluster == "reported", "stored by an earlier release"
 
 
 def test_each_log_directory_of_a_broker_queries_its_own_topics(tmp_path: Path, log_dir: LogDir) -> None:

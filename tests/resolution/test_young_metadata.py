@@ -52,15 +52,16 @@ RATIO_ONLY = {"min.cleanable.dirty.ratio": "1"}
 @pytest.mark.parametrize(
     ("settled", "young", "effective", "delegated_in_cluster"),
     [
-        pytest.param(BOTH, {}, None, True, id="on disk"),
-        pytest.param(BOTH, {}, BOTH, True, id="live"),
-        pytest.param(RATIO_ONLY, {}, None, False, id="on disk: the ratio alone"),
-        pytest.param(RATIO_ONLY, {}, BOTH, False, id="live: the lag is Kafka's default"),
-        pytest.param({}, BOTH, None, True, id="on disk: delegated just now"),
-        pytest.param({}, BOTH, BOTH, True, id="live: delegated just now"),
-        pytest.param(BOTH, {}, {**BOTH, "min.cleanable.dirty.ratio": "0.5"}, False, id="live: undelegated just now"),
-        pytest.param(None, {}, BOTH, True, id="live: the metadata log does not show the topic"),
-        pytest.param(None, {}, None, False, id="on disk: it does not show it"),
+        pytest.param(BOTH, {}, None, "set", id="on disk"),
+        pytest.param(BOTH, {}, BOTH, "set", id="live"),
+        pytest.param(RATIO_ONLY, {}, None, "", id="on disk: the ratio alone"),
+        pytest.param(RATIO_ONLY, {}, BOTH, "", id="live: the lag is Kafka's default"),
+        pytest.param({}, BOTH, None, "set", id="on disk: delegated just now"),
+        pytest.param({}, BOTH, BOTH, "set", id="live: delegated just now"),
+        pytest.param(BOTH, {}, {**BOTH, "min.cleanable.dirty.ratio": "0.5"}, "", id="live: undelegated just now"),
+        pytest.param(BOTH, {"max.compaction.lag.ms": "9"}, None, "ended", id="on disk: undelegated just now"),
+        pytest.param(None, {}, BOTH, "reported", id="live: the metadata log does not show the topic"),
+        pytest.param(None, {}, None, "", id="on disk: it does not show it"),
     ],
 )
 def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
@@ -68,7 +69,7 @@ def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
     settled: dict[str, str] | None,
     young: dict[str, str],
     effective: dict[str, str] | None,
-    delegated_in_cluster: bool,
+    delegated_in_cluster: str,
 ) -> None:
     """U-96: a running broker reports its defaults with them; what is young counts, as it only refuses."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
@@ -102,6 +103,22 @@ def test_tombstones_of_a_topic_of_the_last_minutes(
     replicas = facts.topic_config("fresh").replicas
     assert replicas is not None
     assert replicas.bound(0, wall_ms()).at_ms == bound_ms
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+def test_the_delegation_of_a_topic_of_the_last_minutes_is_known(tmp_path: Path, is_shown: bool) -> None:
+    """U-96: the log's end shows its configuration; only without that a delegation could be forgotten unnoticed."""
+    path = make_log_dir(tmp_path / "logs", {"fresh-0": good()})
+    log = write_metadata(path, topics={"orders": {"cleanup.policy": "compact"}}) / f"{0:020d}.log"
+    if is_shown:
+        log.write_bytes(log.read_bytes() + metadata_batch(2, topic("fresh", ID1), timestamp=wall_ms()))
+    facts = broker_facts(
+        load_settings(assignments=["topics.*.cleanup.policy=compact"]), read_log_dir(path), [], running=True
+    )
+    warned = [each for name in ("fresh", "orders") for each in facts.topic_config(name).warnings]
+    assert any("whether fresh is delegated is unknown" in each for each in warned) != is_shown
+    assert not any("orders" in each for each in warned)
+    assert not facts.topic_config("__consumer_offsets").warnings, "it is always cleaned by offset"
 
 
 @pytest.mark.parametrize(
