@@ -1,7 +1,7 @@
 """A thread that reads or writes a file while the caller goes on.
 
 A signal's handler raises an exception in the main thread at any point, also inside ``threading`` and
-``concurrent.futures``: their locks are Python code, and one that stays locked stops both threads for ever. So this uses
+``concurrent.futures``: their locks are Python code, and one that stays locked stops both threads forever. So this uses
 only objects whose methods are not interrupted. Nor does the interpreter wait for the thread at its end: a disk that
 hangs would keep the process.
 """
