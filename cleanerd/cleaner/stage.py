@@ -254,7 +254,7 @@ def open_staging(partition: int) -> int:
     staging = make_directory(STAGING, dir_fd=partition, mode=STAGING_MODE)
     with ClosedOnError(staging):
         owner, found = os.fstat(partition), os.fstat(staging)
-        if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid):
+        if not _same_owner(owner, found):
             # A process that was killed before it changed the owner has not written any file yet.
             if found.st_uid == os.geteuid() and not os.listdir(staging):
                 copy_owner(partition, staging)
@@ -265,9 +265,13 @@ def open_staging(partition: int) -> int:
 def copy_owner(model: int, directory: int) -> None:
     """Change the owner of our directory to that of ``model``: the broker's user must be able to remove it (H-19)."""
     owner, found = os.fstat(model), os.fstat(directory)
-    if (found.st_uid, found.st_gid) != (owner.st_uid, owner.st_gid) and found.st_uid == os.geteuid():
+    if not _same_owner(owner, found) and found.st_uid == os.geteuid():
         with ignore_owner_errors():
             os.fchown(directory, owner.st_uid, owner.st_gid)
+
+
+def _same_owner(model: os.stat_result, found: os.stat_result) -> bool:
+    return (found.st_uid, found.st_gid) == (model.st_uid, model.st_gid)
 
 
 def require_owner(model: int, directory: int, name: str) -> None:
