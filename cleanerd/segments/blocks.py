@@ -93,8 +93,8 @@ class Buffer:
 class ReadAhead(Closeable):
     """Reads a file from one position to its end in blocks, some of them ahead by a thread.
 
-    Each block's memory has room in front of it for the rest of the block before, so that any piece lies in one place.
-    Close it before the file: its descriptor may become another file's.
+    The unused rest of a block is copied in front of the next one, so that every piece is contiguous. Close it before
+    the file, whose descriptor another file may get.
     """
 
     def __init__(self, descriptor: int, where: str, start: int, end: int, block_bytes: int) -> None:
@@ -142,13 +142,17 @@ class ReadAhead(Closeable):
         wanted = min(wanted, self.block_bytes)
         while self._to - position < wanted and self._coming:
             self._next_block(position)
-        first = self.block_bytes + position - self._from
+        first = self._index(position)
         return self._memory[first : first + min(wanted, self._to - position)]
+
+    def _index(self, position: int) -> int:
+        """Where the byte at this file position is in the current memory."""
+        return self.block_bytes + position - self._from
 
     def _next_block(self, position: int) -> None:
         self._thread.result()
         memory, start = self._coming.popleft()
-        rest = self._memory[self.block_bytes + position - self._from : self.block_bytes + self._to - self._from]
+        rest = self._memory[self._index(position) : self._index(self._to)]
         memory[self.block_bytes - len(rest) : self.block_bytes] = rest
         if len(self._memory):
             self._free.append(self._memory)
