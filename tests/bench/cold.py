@@ -1,4 +1,4 @@
-"""Logs outside of the page cache: cleanerd and Kafka's cleaner, and the effect of each on another file's pages.
+"""Cleaning a log that is not in the page cache: cleanerd, Kafka's cleaner, and what stays cached of another file.
 
 Both clean copies of the same log in turn, in a cgroup with little memory. Before each turn another file, the *hot* one,
 is read into the page cache, and the log is dropped from it (or not, for comparison). The output has CPU, elapsed time,
