@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, ValidationError
 
@@ -12,6 +12,9 @@ from cleanerd.broker.agent_pool import PLACES
 from cleanerd.format.adapters import Long, Offset, adapter_of
 from cleanerd.format.names import MAX_OFFSET, TopicPartition, uuid_from_base64
 from cleanerd.fsio.json_text import line_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 T = TypeVar("T")
 
@@ -178,13 +181,26 @@ class _Logs:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportedConfig:
+    """The configuration of a topic as its running broker applies it.
+
+    ``values``: the effective settings. ``topic_level``: the names of those that the topic itself sets; None: the agent,
+    of an earlier release, does not report them. ``segment_bytes``: apart, because a hidden key can change it.
+    """
+
+    values: Mapping[str, str]
+    segment_bytes: int
+    topic_level: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LogFacts:
     """``log``: one partition, all numbers taken at one moment. ``segments`` ascend, the last is the active one.
 
-    ``settings``: the effective settings of the topic; ``segment_size``: its effective segment size. ``cleaning``: the
-    state of Kafka's cleaner. ``compares_aborted``: a swap request may contain the aborted transactions that it depends
-    on (U-32). ``compares_clean``: a checkpoint may come with the segment below it (S-50). ``proves_by_markers``: a
-    staged transaction index may differ from a wrong one (A-40).
+    ``settings``, ``topic_level``, ``segment_size``: see :class:`ReportedConfig`. ``cleaning``: the state of Kafka's
+    cleaner. ``compares_aborted``: a swap request may contain the aborted transactions that it depends on (U-32).
+    ``compares_clean``: a checkpoint may come with the segment below it (S-50). ``proves_by_markers``: a staged
+    transaction index may differ from a wrong one (A-40).
     """
 
     dir: str
@@ -198,6 +214,7 @@ class LogFacts:
     settings: dict[str, str]
     segment_size: Offset
     cleaning: str
+    topic_level: frozenset[str] | None = None
     future: bool = False
     remote: bool = False
     deleted: bool = False
@@ -211,6 +228,11 @@ class LogFacts:
     def active(self) -> BrokerSegment:
         """The segment that the broker appends to."""
         return self.segments[-1]
+
+    @property
+    def config(self) -> ReportedConfig:
+        """The configuration of the topic."""
+        return ReportedConfig(self.settings, self.segment_size, self.topic_level)
 
 
 class ActiveProducer(NamedTuple):

@@ -23,6 +23,8 @@ DELEGATED_RATIO: Final = "1"
 """A log's dirty ratio is at most this, so the broker's cleaner never finds the log dirty enough (C-09)."""
 NO_LAG: Final = str(LONG_MAX)
 """No compaction lag: a finite one makes the broker's cleaner ignore the ratio (C-10)."""
+BOTH_VALUES: Final = frozenset({RATIO, MAX_LAG})
+"""The settings that show a delegation if the topic itself has both (U-96)."""
 
 HINT: Final = (
     "min.cleanable.dirty.ratio of {topic} is 1 in the cluster, as cleanerd delegate sets it, but the state directory "
@@ -41,7 +43,8 @@ UNKNOWN_HINT: Final = (
 InCluster = Literal["", "set", "reported", "ended"]
 """How the cluster shows that a topic has both values of ``cleanerd delegate`` (U-96); empty: it does not.
 
-``set``: the topic sets them. ``reported``: a broker reports them, so they may be its defaults. ``ended``: the topic set
+``set``: the topic sets them. ``reported``: a broker does, perhaps by its defaults: its agent, of an earlier release,
+does not report what the topic sets. ``ended``: the topic set
 them until the last minutes, but the newer configuration may be uncommitted.
 """
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from cleanerd.admin.peers import PeerOffsets, PeerPoints, Peers, find_daemons
 from cleanerd.broker.command_line import overrides_of
 from cleanerd.cleaner.resources import Resources
-from cleanerd.config.delegation import UNKNOWN_HINT, has_both_values
+from cleanerd.config.delegation import BOTH_VALUES, UNKNOWN_HINT, has_both_values
 from cleanerd.config.strategy_keys import STRATEGY
 from cleanerd.config.topic_config import (
     INTERNAL_TOPICS,
@@ -49,6 +49,7 @@ from cleanerd.state.places import DirectoryPlaces
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from cleanerd.broker.agent_facts import ReportedConfig
     from cleanerd.config.delegation import InCluster
     from cleanerd.config.load import Settings
     from cleanerd.fsio.state_files import UnreadableState
@@ -140,18 +141,13 @@ class BrokerFacts:
         servers = daemon.bootstrap_servers or _listener(self.server_properties or {}) or "HOST:PORT"
         return shlex.join([*words, "--bootstrap-server", servers])
 
-    def topic_config(
-        self, topic: str, *, effective: Mapping[str, str] | None = None, segment_bytes: int = 0
-    ) -> TopicConfig:
-        """The effective configuration of ``topic`` (U-24).
-
-        ``effective``: the settings that a running broker reports, instead of its files (U-23). ``segment_bytes``: its
-        segment size, because a hidden key can change it.
+    def topic_config(self, topic: str, reported: ReportedConfig | None = None) -> TopicConfig:
+        """The effective configuration of ``topic`` (U-24), by its files or as a running broker ``reported`` it (U-23).
 
         Raises:
             ConfigError: a value that Kafka would reject.
         """
-        config = self._own_config(topic, effective, segment_bytes)
+        config = self._own_config(topic, reported)
         ignores = config.cleanerd_tombstone_replicated == "ignore"
         replicas = None if ignores else self.replicas_of(topic)
         return config if replicas is None else replace(config, replicas=replicas)
@@ -192,11 +188,11 @@ class BrokerFacts:
             for broker, answer in self.peers.items()
         }
 
-    def _own_config(self, topic: str, effective: Mapping[str, str] | None, segment_bytes: int) -> TopicConfig:
+    def _own_config(self, topic: str, reported: ReportedConfig | None) -> TopicConfig:
         sources: dict[str, Any]
-        if effective is not None:
-            known = {key: value for key, value in effective.items() if key in TOPIC_KEYS}
-            topic_configs: Mapping[str, str] | None = {**known, INTERNAL_SEGMENT_BYTES: str(segment_bytes)}
+        if reported is not None:
+            known = {key: value for key, value in reported.values.items() if key in TOPIC_KEYS}
+            topic_configs: Mapping[str, str] | None = {**known, INTERNAL_SEGMENT_BYTES: str(reported.segment_bytes)}
             sources = {"topic_origin": RUNNING_ORIGIN}
         else:
             topic_configs = self._of_topic(topic)
@@ -208,7 +204,7 @@ class BrokerFacts:
         config = self.settings.topic_config(
             topic,
             topic_configs,
-            delegated_in_cluster=self._delegated_in_cluster(topic, effective),
+            delegated_in_cluster=self._delegated_in_cluster(topic, reported),
             saved=self.saved.get(topic),
             saved_unread=self.saved_unread,
             connect=self.connect,
@@ -342,13 +338,16 @@ class BrokerFacts:
             return None
         return self.metadata.topic_configs.get(topic, {})
 
-    def _delegated_in_cluster(self, topic: str, effective: Mapping[str, str] | None) -> InCluster:
+    def _delegated_in_cluster(self, topic: str, reported: ReportedConfig | None) -> InCluster:
         """U-96: how the cluster shows that the topic itself has both values of ``cleanerd delegate``.
 
-        ``effective`` settings also have what the topic does not set. The end of the metadata log counts, too.
+        Without the running broker's report of what the topic sets, the end of the metadata log counts, too.
         """
+        effective = None if reported is None else reported.values
         if effective is not None and not has_both_values(effective):
             return ""
+        if reported is not None and reported.topic_level is not None:
+            return "set" if reported.topic_level >= BOTH_VALUES else ""
         cached = self.zk_topics.get(topic)
         if cached is not None and cached.has_both_values is not None:
             return "set" if cached.has_both_values else ""

@@ -24,9 +24,7 @@ from cleanerd.resolution.targets import TargetPartition, require_compacted, topi
 from cleanerd.segments.partition import read_partition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from cleanerd.broker.agent_facts import LogFacts
+    from cleanerd.broker.agent_facts import LogFacts, ReportedConfig
     from cleanerd.broker.live_broker import LiveBroker
     from cleanerd.format.names import TopicPartition
     from cleanerd.resolution.checkpoint_pair import EarlierReading
@@ -159,8 +157,7 @@ class ResolvedTopics:
     """A topic's configuration, and its inputs: the broker's facts, and the broker's report."""
 
     facts: BrokerFacts
-    effective: Mapping[str, str]
-    segment_bytes: int
+    reported: ReportedConfig
     config: TopicConfig
 
 
@@ -212,10 +209,9 @@ class LivePartitions(Partitions):
 
     def _config(self, topic: str, facts: LogFacts) -> TopicConfig:
         known = self._resolved.get(topic)
-        made_of = (facts.settings, facts.segment_size)
-        if known is None or known.facts is not self.facts or (known.effective, known.segment_bytes) != made_of:
-            config = self.facts.topic_config(topic, effective=facts.settings, segment_bytes=facts.segment_size)
-            known = self._resolved[topic] = ResolvedTopics(self.facts, *made_of, config)
+        if known is None or known.facts is not self.facts or known.reported != facts.config:
+            config = self.facts.topic_config(topic, facts.config)
+            known = self._resolved[topic] = ResolvedTopics(self.facts, facts.config, config)
         return known.config
 
     def _fetch(self, name: TopicPartition) -> LogFacts:

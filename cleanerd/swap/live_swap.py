@@ -254,7 +254,7 @@ class LiveSwap(SwapStrategy):
                 log_dir = replace(log_dir, cleaner_offsets={self.name: offset})
                 after = replace(after, cleaner_offset=offset)
             before = self._fetch_facts()
-            if (facts.settings, facts.segment_size) == (before.settings, before.segment_size):
+            if facts.config == before.config:
                 self._live.read_after(PartitionSnapshot(log_dir, after, survey.config, running=True, broker=facts))
         except CleanerdError as error:
             return (f"cleanerd's checkpoint, or the broker's, was not moved: {error}",)

@@ -64,6 +64,8 @@ def test_log_reports_the_files_on_the_disk(topic: Topic, agent: Asking) -> None:
     assert log["cleaning"] in {"none", "in_progress"}  # the broker sometimes checks for segments below the log start
     assert log["settings"]["cleanup.policy"] == "compact"
     assert log["settings"]["index.interval.bytes"] == "512"
+    assert "min.cleanable.dirty.ratio" in log["topic_level"]
+    assert not {"max.compaction.lag.ms", "min.compaction.lag.ms"} & set(log["topic_level"]), "the broker's defaults"
     assert log["segment_size"] == 20_000
     assert "producers" not in log, "a million of them would be copied under the log's lock"
     assert (log["future"], log["remote"], log["deleted"]) == (False, False, False)

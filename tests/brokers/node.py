@@ -152,10 +152,14 @@ def errors(log_text: str) -> list[str]:
 
 
 def error_lines(log_text: str) -> list[str]:
-    """Every line with ERROR, in any format, except log4j's about its own start and those of a slow machine."""
+    """Every line with ERROR, in any format, and its next one, which has the exception.
+
+    Those of log4j's start and of a slow machine are left out.
+    """
+    lines = log_text.splitlines()
     return [
-        line
-        for line in log_text.splitlines()
+        f"{line}: {cause}".removesuffix(": ")
+        for line, cause in zip(lines, (*lines[1:], ""), strict=True)
         if " ERROR " in line and "Reconfiguration failed" not in line and not any(name in line for name in _ELSEWHERE)
     ]
 

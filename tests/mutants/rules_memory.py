@@ -43,8 +43,8 @@ RULES_MEMORY = (
         "a-running-brokers-default-lag-looks-delegated",
         "U-96",
         "cleanerd/resolution/broker_facts.py",
-        'return "ended" if has_both_values(own or {}) else ""',
-        'return "ended" if has_both_values(effective or own or {}) else ""',
+        'return "set" if reported.topic_level >= BOTH_VALUES else ""',
+        'return "set"',
         ("tests/resolution/test_young_metadata.py::test_the_values_of_the_topic_itself_show_that_it_is_delegated",),
     ),
     Mutant(

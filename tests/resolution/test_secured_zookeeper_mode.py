@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 import pytest
 
 from cleanerd.admin.cluster import AccessDeniedError, KeyValue, TopicFacts
+from cleanerd.broker.agent_facts import ReportedConfig
 from cleanerd.config.kafka_values import LONG_MAX
 from cleanerd.config.load import load_settings
 from cleanerd.resolution.broker_facts import broker_facts
@@ -157,7 +158,7 @@ def test_a_broker_default_does_not_look_delegated(
         assert facts.topic_config("orders").min_cleanable_dirty_ratio == 1.0
         assert facts.topic_config("orders").delegated_in_cluster == shown
     (values,) = [topic.values for topic in facts.zk_topics.values()]
-    assert facts.topic_config("orders", effective=values, segment_bytes=100).delegated_in_cluster == shown
+    assert facts.topic_config("orders", ReportedConfig(values, 100)).delegated_in_cluster == shown
     file = tmp_path / "state" / "topics.json"
     stored = json.loads(file.read_text())
     del stored["brokers"][0]["topics"]["orders"]["has_both_values"]

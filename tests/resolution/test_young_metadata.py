@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from cleanerd.broker.agent_facts import ReportedConfig
 from cleanerd.config.load import load_settings
 from cleanerd.host.clock import LastTime, steady_ms, wall_ms
 from cleanerd.policy.replicas import UNKNOWN_MS
@@ -20,6 +21,7 @@ from tests.support.format_bytes import metadata_batch, topic
 from tests.support.log_dirs import make_log_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 MINUTE_MS = 60_000
@@ -47,20 +49,29 @@ def test_a_clock_that_jumped_ahead(tmp_path: Path, ahead_ms: int) -> None:
 
 BOTH = {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(2**63 - 1)}
 RATIO_ONLY = {"min.cleanable.dirty.ratio": "1"}
+HALF = {"min.cleanable.dirty.ratio": "0.5"}
+
+
+def report(values: dict[str, str], own: Mapping[str, str] | None = None) -> ReportedConfig:
+    """Values of a running broker; without ``own``, the topic's settings, by an agent of an earlier release."""
+    return ReportedConfig({"cleanup.policy": "compact", **values}, 100, None if own is None else frozenset(own))
 
 
 @pytest.mark.parametrize(
-    ("settled", "young", "effective", "delegated_in_cluster"),
+    ("settled", "young", "reported", "delegated_in_cluster"),
     [
         pytest.param(BOTH, {}, None, "set", id="on disk"),
-        pytest.param(BOTH, {}, BOTH, "set", id="live"),
+        pytest.param(BOTH, {}, report(BOTH, BOTH), "set", id="live"),
         pytest.param(RATIO_ONLY, {}, None, "", id="on disk: the ratio alone"),
-        pytest.param(RATIO_ONLY, {}, BOTH, "", id="live: the lag is Kafka's default"),
+        pytest.param(None, {}, report(BOTH, RATIO_ONLY), "", id="live: the lag is Kafka's default"),
         pytest.param({}, BOTH, None, "set", id="on disk: delegated just now"),
-        pytest.param({}, BOTH, BOTH, "set", id="live: delegated just now"),
-        pytest.param(BOTH, {}, {**BOTH, "min.cleanable.dirty.ratio": "0.5"}, "", id="live: undelegated just now"),
+        pytest.param({}, {}, report(BOTH, BOTH), "set", id="live: delegated just now"),
+        pytest.param(BOTH, {}, report(BOTH, {}), "", id="live: undelegated just now, by default values"),
+        pytest.param(BOTH, {}, report({**BOTH, **HALF}, BOTH), "", id="live: another ratio"),
+        pytest.param(RATIO_ONLY, {}, report(BOTH), "", id="earlier agent: the lag is Kafka's default"),
+        pytest.param({}, BOTH, report(BOTH), "set", id="earlier agent: delegated just now"),
         pytest.param(BOTH, {"max.compaction.lag.ms": "9"}, None, "ended", id="on disk: undelegated just now"),
-        pytest.param(None, {}, BOTH, "reported", id="live: the metadata log does not show the topic"),
+        pytest.param(None, {}, report(BOTH), "reported", id="earlier agent: the metadata log does not show the topic"),
         pytest.param(None, {}, None, "", id="on disk: it does not show it"),
     ],
 )
@@ -68,10 +79,10 @@ def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
     tmp_path: Path,
     settled: dict[str, str] | None,
     young: dict[str, str],
-    effective: dict[str, str] | None,
+    reported: ReportedConfig | None,
     delegated_in_cluster: str,
 ) -> None:
-    """U-96: a running broker reports its defaults with them; what is young counts, as it only refuses."""
+    """U-96: the running broker names the topic's own settings; in the log, what is young counts, as it only refuses."""
     path = make_log_dir(tmp_path / "logs", {"orders-0": good()})
     name = "other" if settled is None else "orders"
     log = write_metadata(path, topics={name: {"cleanup.policy": "compact", **(settled or {})}}) / f"{0:020d}.log"
@@ -79,8 +90,7 @@ def test_the_values_of_the_topic_itself_show_that_it_is_delegated(
         records = [config_record(2, name, key, value) for key, value in young.items()]
         log.write_bytes(log.read_bytes() + metadata_batch(2, *records, timestamp=wall_ms()))
     facts = broker_facts(load_settings(), read_log_dir(path), [], running=True)
-    given = None if effective is None else {"cleanup.policy": "compact", **effective}
-    assert facts.topic_config("orders", effective=given, segment_bytes=100).delegated_in_cluster == delegated_in_cluster
+    assert facts.topic_config("orders", reported).delegated_in_cluster == delegated_in_cluster
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,7 @@ class FakeAgent:
             "recovery_point": log.recovery_point,
             "segments": [self._held(log.path, segment.base) for segment in log.segments],
             "settings": {"cleanup.policy": "compact", "file.delete.delay.ms": "1000", **self.settings},
+            "topic_level": sorted(self.settings),
             "segment_size": 3000,
             "cleaning": "none",
             "future": False,

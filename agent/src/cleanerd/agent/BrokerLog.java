@@ -151,6 +151,15 @@ class BrokerLog {
         return result;
     }
 
+    /** The names of the settings that the topic itself has; all others are the broker's defaults. */
+    List<String> topicLevelSettings() throws IOException {
+        List<String> names = new ArrayList<>();
+        for (Object name : broker.values.list(Reflect.get(members.topicLevel, config()))) {
+            names.add(name.toString());
+        }
+        return names;
+    }
+
     /** One setting. {@code logs} reads it from each log of the broker. */
     String setting(String key) throws IOException {
         return asText(values().get(key));

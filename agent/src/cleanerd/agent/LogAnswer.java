@@ -31,6 +31,7 @@ final class LogAnswer {
         answer.put("deleted", !log.isCurrent());
         answer.put("segments", rows);
         answer.put("settings", log.settings());
+        answer.put("topic_level", log.topicLevelSettings());
         answer.put("segment_size", log.segmentBytes());
         answer.put("remote", log.remote());
         answer.put("cleaning", cleaning);

@@ -68,6 +68,7 @@ final class Members {
     final Class<?> logConfig;
     final Field compact;
     final Method settings;
+    final Field topicLevel;
     final Method segmentSize;
     final Field segmentSizeField;
 
@@ -131,6 +132,7 @@ final class Members {
 
         compact = field(logConfig, "compact");
         settings = method(logConfig, "values");
+        topicLevel = field(logConfig, "overriddenConfigs");
         segmentSize = optional(logConfig, "segmentSize");
         segmentSizeField = segmentSize == null ? field(logConfig, "segmentSize") : null;
 
