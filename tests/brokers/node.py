@@ -37,6 +37,7 @@ _ELSEWHERE: Final = (
     *_NETWORK,
     "org.apache.kafka.controller.EventPerformanceMonitor",  # the machine was slow
     "controller event queue overloaded",  # likewise
+    "processBrokerHeartbeat: unable to start processing because of TimeoutException",  # likewise
     "apiKey=CONTROLLER_REGISTRATION",  # the controller's own, at a start: a request before it leads, which is repeated
     "a heartbeat request but received error REQUEST_TIMED_OUT",  # likewise; it is repeated
     "RegistrationResponseHandler: channel manager timed out",  # the same on the requesting side: the machine was slow
