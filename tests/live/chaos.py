@@ -27,7 +27,7 @@ from tests.agent.building import build
 from tests.agent.live import PROPERTIES
 from tests.brokers.node import cleanerd, errors, wait_until
 from tests.kafka.judge import fetch_jars
-from tests.live.day import OF_MOVES
+from tests.live.day import APPEND_REFUSED, OF_MOVES, without_early_appends
 from tests.live.kill_checks import leftovers
 from tests.live.kill_moment import Strike
 from tests.live.load import Load, Writing, topic_config
@@ -78,9 +78,6 @@ process.
 """
 _MOVED: Final = re.compile(
     r"\[(?P<at>[^\]]+)\].* successfully replaced with the future replica for (?P<partition>\S+)$"
-)
-_APPEND_REFUSED: Final = re.compile(
-    r"\[(?P<at>[^\]]+)\].* ERROR .* Error processing append operation on partition (\S+:)?(?P<partition>\S+)$"
 )
 _NOT_VERIFIED: Final = "InvalidTxnStateException: Record was not part of an ongoing transaction"
 _SOON: Final = timedelta(seconds=10)
@@ -322,7 +319,8 @@ class Chaos:
             wait_until("no files of a swap are left", lambda node=node: leftovers(node) == [])  # type: ignore[misc]
         for node, daemon in zip(reversed(self.nodes), reversed(self.daemons), strict=True):
             node.stop()
-            reported = errors(without_lost_verifications(node.log_file.read_text(errors="replace")))
+            log_text = without_early_appends(node.log_file.read_text(errors="replace"))
+            reported = errors(without_lost_verifications(log_text))
             assert not [each for each in reported if not any(word in each for word in NOT_OF_LOGS)]
             verified = cleanerd("verify", node.log_dirs, daemon.base / "state")
             assert verified.exit_code == 0, (verified.document, verified.stderr)
@@ -352,7 +350,7 @@ def without_lost_verifications(log_text: str) -> str:
     for line, cause in zip(lines, (*lines[1:], ""), strict=True):
         if found := _MOVED.match(line):
             moved[found["partition"]] = datetime.fromisoformat(found["at"])
-        elif found := _APPEND_REFUSED.match(line):
+        elif found := APPEND_REFUSED.match(line):
             name, at = found["partition"], datetime.fromisoformat(found["at"])
             is_soon = name in moved and at - moved[name] < _SOON
             if is_soon and cause.endswith(_NOT_VERIFIED):

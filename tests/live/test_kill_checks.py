@@ -12,6 +12,7 @@ import pytest
 
 from cleanerd.cleaner.manifest import STAGING
 from tests.live.chaos import without_lost_verifications
+from tests.live.day import without_early_appends
 from tests.live.kill_checks import Readers, Requested, left_behind, too_high
 from tests.live.kill_writers import KEYS, Writers
 from tests.live.ledger import Ledger, Place, Written
@@ -248,4 +249,35 @@ def test_records_removed_by_delete_records_may_be_missing() -> None:
 def test_which_refused_appends_a_move_explains(lines: tuple[str, ...], left: int) -> None:
     """Only those whose verification the replaced log had, and then the next of that producer."""
     kept = without_lost_verifications("\n".join(lines))
+    assert sum(" ERROR " in line for line in kept.splitlines()) == left
+
+
+LEADS = (
+    "[2026-11-28 14:48:57,167] INFO [Broker id=1] Leader idempotent-2 with topic id Some(7-_mm_ABQombUbQ7tBO2QA) "
+    "starts at leader epoch 4 from offset 4642 with partition epoch 4, high watermark 4642, ISR [1] (state.change.logger)"
+)
+EARLY = (
+    "[2026-11-28 14:48:57,682] ERROR [ReplicaManager broker=1] Error processing append operation on partition "
+    "idempotent-2 (kafka.server.ReplicaManager)"
+)
+GAP = (
+    "org.apache.kafka.common.errors.OutOfOrderSequenceException: Out of order sequence number for producer 1 at offset "
+    "4642 in partition idempotent-2: 4646 (incoming seq. number), 4641 (current end sequence number)"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "left"),
+    [
+        ((LEADS, EARLY, GAP), 0),
+        ((LEADS, EARLY.replace("idempotent-2", "abc:idempotent-2"), GAP), 0),
+        ((EARLY, GAP), 1),
+        ((LEADS, EARLY, GAP.replace("4642", "4643")), 1),
+        ((LEADS.replace("idempotent-2", "idempotent-1"), EARLY, GAP), 1),
+        ((LEADS, EARLY, GAP.replace("OutOfOrderSequence", "InvalidProducerEpoch")), 1),
+    ],
+)
+def test_which_refused_appends_a_new_leader_explains(lines: tuple[str, ...], left: int) -> None:
+    """Only the first one after the broker became the leader, with a gap in its sequence numbers."""
+    kept = without_early_appends("\n".join(lines))
     assert sum(" ERROR " in line for line in kept.splitlines()) == left
