@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from cleanerd.broker.agent_client import AgentClient, no_place
 from cleanerd.closeable import Closeable
+from cleanerd.shared_reading import SharedReading
+
+if TYPE_CHECKING:
+    from cleanerd.format.names import TopicPartition
 
 PLACES: Final = 8
 """The number of places of an agent that does not report it."""
@@ -34,12 +38,16 @@ def share_of(places: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Agent:
-    """The agent behind one socket. ``free``: its idle connections, by last use."""
+    """The agent behind one socket.
+
+    ``free``: its idle connections, by last use. ``compacted``: the partitions that are compacted.
+    """
 
     most: int = share_of(PLACES)
     used: int = 0
     free: list[AgentClient] = field(default_factory=list)
     connecting: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_CONNECTING))
+    compacted: SharedReading[frozenset[TopicPartition]] = field(default_factory=SharedReading)
 
 
 class AgentPool(Closeable):
@@ -109,6 +117,11 @@ class AgentPool(Closeable):
         with self._changed:
             self._agents[socket].most = share_of(places)
             self._changed.notify_all()
+
+    def compacted(self, socket: Path) -> SharedReading[frozenset[TopicPartition]]:
+        """The compacted partitions of the broker behind ``socket``; all of its log directories need the same answer."""
+        with self._changed:
+            return self._agents[socket].compacted
 
     def count_refused_swap(self) -> None:
         """Count a swap that an agent refused."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cleanerd.broker.agent_facts import ActiveProducer, ListedLog
+    from cleanerd.broker.agent_facts import ActiveProducer
     from cleanerd.format.names import TopicPartition
     from cleanerd.segments.log_dir import LogDir
 
@@ -120,13 +121,19 @@ class LiveBroker(Closeable):
         self.pool.learn_places(self.socket, info.places)
         return info
 
-    def logs(self) -> list[ListedLog]:
-        """The broker's partitions.
+    def compacted(self, since: float = math.inf) -> frozenset[TopicPartition]:
+        """The partitions of the broker that are compacted.
+
+        ``since``: an answer that another thread requested since then serves as well, in monotonic seconds.
 
         Raises:
             AgentUnavailableError, AgentRefusalError: it does not answer.
         """
-        return self.query(fetch_logs)
+        shared = self.pool.compacted(self.socket)
+        return shared.get(self._fetch_compacted, since=since, patience_seconds=self.patience.answer_seconds)
+
+    def _fetch_compacted(self) -> frozenset[TopicPartition]:
+        return frozenset(log.name for log in self.query(fetch_logs) if "compact" in log.policy)
 
     def log(self, name: TopicPartition) -> LogFacts:
         """The broker's current facts about one partition. A broken connection is replaced once.

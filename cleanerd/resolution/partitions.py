@@ -9,9 +9,11 @@ Reasons against cleaning a compacted partition are refused here, with the same m
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from cleanerd.broker.live_log import read_live
@@ -39,6 +41,15 @@ class Partitions(ABC):
     def __init__(self, log_dir: LogDir, facts: BrokerFacts) -> None:
         self.log_dir = log_dir
         self.facts = facts
+
+    @property
+    def compacted(self) -> frozenset[TopicPartition] | None:
+        """The broker's compacted partitions; None: it is not queried.
+
+        Raises:
+            AgentUnavailableError, AgentRefusalError: it does not answer.
+        """
+        return None
 
     @abstractmethod
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
@@ -166,7 +177,7 @@ class LivePartitions(Partitions):
 
     ``resolved``: the last result by topic, for callers that read many partitions. A topic's partitions have the same
     configuration, so it is resolved and stored once. ``known_by_files``: the same for the configurations from the
-    files, with the facts that they were made from.
+    files, with the facts that they were made from. ``since``: see :meth:`LiveBroker.compacted`.
     """
 
     kind = "live"
@@ -179,20 +190,25 @@ class LivePartitions(Partitions):
         passed_over: frozenset[str] = frozenset(),
         resolved: dict[str, ResolvedTopics] | None = None,
         known_by_files: dict[str, tuple[BrokerFacts, TopicConfig | None]] | None = None,
+        since: float = math.inf,
     ) -> None:
         super().__init__(log_dir, facts)
+        self._since = since
         self._broker = broker
         self._resolved = {} if resolved is None else resolved
         self._known_by_files = {} if known_by_files is None else known_by_files
         self._passed_over = passed_over | NEVER_CLEANED
         self._silent: AgentUnavailableError | None = None
 
+    @cached_property
+    def compacted(self) -> frozenset[TopicPartition]:
+        return self._broker.compacted(self._since)
+
     def targets(self, wanted: PartitionSelection = EVERYTHING) -> list[TargetPartition]:
         """From the broker's own policy. The configurations from the files only show changes."""
         meant = wanted.named
         if wanted.names - meant or not wanted:
-            compacted = {log.name for log in self._broker.logs() if "compact" in log.policy}
-            usual = {name for name in compacted if name.topic not in self._passed_over}
+            usual = {name for name in self.compacted if name.topic not in self._passed_over}
             meant |= usual & wanted.names if wanted else usual
         names = [name for name in self.log_dir.partitions if name in meant]
         known = {topic: self._hint(topic) for topic in {name.topic for name in names}}

@@ -122,6 +122,24 @@ def test_24_directories_and_32_threads(tmp_path: Path, places: int) -> None:
         assert agent.most_connections <= share_of(places)
 
 
+def test_the_directories_of_a_broker_ask_once_which_partitions_are_compacted(tmp_path: Path) -> None:
+    """U-23: they share an answer, but not one from before their scan: a topic may be compacted no longer."""
+    roots = [tmp_path / "disks" / f"d{number}" for number in range(3)]
+    settings = load_settings([], assignments(*roots), {})
+    with broker_of(roots, 8) as agent, AgentPool() as pool:
+        scanners = [LogDirScanner(root) for root in roots]
+
+        def scanned() -> list[int]:
+            context = ScanContext(settings, roots, StateStore(tmp_path / "state"), agents=pool)
+            return [len(scanner.scan(context).present) for scanner in scanners]
+
+        assert scanned() == [2, 2, 2]
+        assert len(agent.requested("logs")) == 1
+        agent.parts[1].settings["cleanup.policy"] = "delete"
+        assert scanned() == [2, 0, 2]
+        assert len(agent.requested("logs")) == 2
+
+
 def test_a_full_queue_of_the_listener_is_retried(tmp_path: Path) -> None:
     """A-37: the kernel refuses connections while the listener's queue is full."""
     path = tmp_path / SOCKET

@@ -89,7 +89,7 @@ def clean_beside(
     root = agent.log_dir
     log_dir = read_log_dir(root)
     with broker_type(agent.socket_path, patience, sources) as broker:
-        facts = cast("BrokerFacts", SimpleNamespace(topic_config=lambda _topic, **_printed: topic))
+        facts = cast("BrokerFacts", SimpleNamespace(topic_config=lambda *_: topic))
         store = StateStore(root.parent / "state")
         read = LivePartitions(log_dir, facts, broker).read
         live = LiveDir(log_dir, store, with_resources or resources(), broker, read, keep)

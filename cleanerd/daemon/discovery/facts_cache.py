@@ -34,9 +34,6 @@ not count anyway, and the agent reports the configuration that a cleaning uses.
 _MAX_PAUSE_SECONDS: Final = 600.0
 """A slower reading met a disk that hung, and is ignored."""
 
-_TOGETHER_SECONDS: Final = 60.0
-"""A scan that reaches the metadata log later than this shares no reading: its disk hung, or another scan's did."""
-
 
 class FactsCache:
     """The facts about a directory's broker, read again when one of their files has changed.
@@ -89,7 +86,7 @@ class FactsCache:
             return self._with_peers(known, settings, log_dir)
         # A second call within a scan needs changes since the first, even if another thread has read meanwhile.
         started = self._clock()
-        since = max(context.requested_at, self._read_at, started - _TOGETHER_SECONDS)
+        since = max(context.requested_at, self._read_at)
         made_of: list[MetadataReading] = []
 
         def read(directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:

@@ -66,6 +66,7 @@ class _Known:
     log_dir: LogDir
     choice: ModeChoice
     facts: BrokerFacts
+    compacted: frozenset[TopicPartition] | None
     mode: DirMode
     targets: Mapping[TopicPartition, TargetPartition]
     excluded: Mapping[TopicPartition, str]
@@ -172,7 +173,9 @@ class LogDirScanner:
         present = before.present if before is not None and same else frozenset(targets)
         self._check_start(log_dir, facts, same=before is not None and present == before.present)
         suspects = _suspects(context.in_flight, log_dir, scans, now_ms)
-        self._last = _Known(log_dir, choice, facts, mode, targets, excluded, present, has_suspects=bool(suspects))
+        self._last = _Known(
+            log_dir, choice, facts, partitions.compacted, mode, targets, excluded, present, has_suspects=bool(suspects)
+        )
         if not same:
             for name in set(self._seen) - present:
                 del self._seen[name]
@@ -352,7 +355,12 @@ class LogDirScanner:
         if choice.mode == "live" and choice.socket is not None:
             with LiveBroker(choice.socket, self._patience, context.agents) as broker:
                 yield LivePartitions(
-                    log_dir, facts, broker, resolved=self._resolved, known_by_files=self._known_by_files
+                    log_dir,
+                    facts,
+                    broker,
+                    resolved=self._resolved,
+                    known_by_files=self._known_by_files,
+                    since=context.requested_at,
                 )
         elif choice.mode == "on-start":
             # If a log was just truncated or is new, no checkpoint is known to be newer.
@@ -374,10 +382,9 @@ def _targets(
     Raises:
         CleanerdError: see :meth:`Partitions.targets`.
     """
-    # A running broker's report has to be requested.
-    if before is not None and partitions.kind != "live" and before.choice.mode == choice.mode:
+    if before is not None and before.choice.mode == choice.mode:
         same = before.facts is partitions.facts and before.log_dir.partitions is partitions.log_dir.partitions
-        if same:
+        if same and before.compacted == partitions.compacted:
             return before.targets
     return {target.name: target for target in partitions.targets()}
 

@@ -10,11 +10,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.shared_reading import SharedReading
 
 PATIENCE_SECONDS: Final = 20.0
 """A thread that waits longer for another's reading reads itself: a different disk may be mounted by now."""
@@ -33,14 +34,6 @@ class MetadataReading:
     took_seconds: float
 
 
-@dataclass(slots=True, eq=False)
-class _LastReading:
-    """The last reading of one log; the lock's owner reads, or checks whether this one is recent enough."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    reading: MetadataReading | None = None
-
-
 class MetadataReadings:
     """Shared by scan threads: a thread that waits for another's reading would have read the same files."""
 
@@ -56,7 +49,7 @@ class MetadataReadings:
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._lock = threading.Lock()
-        self._kept: dict[tuple[Path, bool], _LastReading] = {}
+        self._shared: dict[tuple[Path, bool], SharedReading[MetadataReading]] = {}
 
     def read(self, directory: Path, *, only_before_ms: int | None, since: float) -> MetadataReading:
         """As :func:`read_cluster_metadata`.
@@ -68,21 +61,16 @@ class MetadataReadings:
             CorruptionError, UnsupportedLogError, CleanerdError: as that does.
         """
         with self._lock:
-            kept = self._kept.setdefault((directory, only_before_ms is None), _LastReading())
-        if not kept.lock.acquire(timeout=self._patience_seconds):
-            return self._read(directory, only_before_ms, files_of(directory))
-        try:
-            reading, files = kept.reading, files_of(directory)
-            serves = reading is not None and reading.began_at >= since
-            if reading is None or not serves or (only_before_ms is None and files != reading.files):
-                kept.reading = None
-                kept.reading = reading = self._read(directory, only_before_ms, files)
-            return reading
-        finally:
-            kept.lock.release()
+            shared = self._shared.setdefault((directory, only_before_ms is None), SharedReading(self._clock))
+        return shared.get(
+            lambda: self._read(directory, only_before_ms),
+            since=since,
+            patience_seconds=self._patience_seconds,
+            serves=lambda last: only_before_ms is not None or last.files == files_of(directory),
+        )
 
-    def _read(self, directory: Path, only_before_ms: int | None, files: Files | None) -> MetadataReading:
-        began_at = self._clock()
+    def _read(self, directory: Path, only_before_ms: int | None) -> MetadataReading:
+        files, began_at = files_of(directory), self._clock()
         found = self._read_log(directory, only_before_ms=only_before_ms)
         return MetadataReading(found, files, began_at, self._clock() - began_at)
 
