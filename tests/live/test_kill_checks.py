@@ -254,7 +254,7 @@ def test_which_refused_appends_a_move_explains(lines: tuple[str, ...], left: int
 
 LEADS = (
     "[2026-11-28 14:48:57,167] INFO [Broker id=1] Leader idempotent-2 with topic id Some(7-_mm_ABQombUbQ7tBO2QA) "
-    "starts at leader epoch 4 from offset 4642 with partition epoch 4, high watermark 4642, ISR [1] (state.change.logger)"
+    "starts at leader epoch 4 from offset 4642 with partition epoch 4, ISR [1] (state.change.logger)"
 )
 EARLY = (
     "[2026-11-28 14:48:57,682] ERROR [ReplicaManager broker=1] Error processing append operation on partition "
