@@ -173,11 +173,14 @@ class Victim:
         return []
 
     def _half_way(self, seen: Seen, done: Done) -> list[str]:
-        """A-24: the directory is offline exactly if the new segment and a source exist side by side."""
+        """A-24: the directory is offline exactly if the new segment and a source exist side by side.
+
+        Unless the agent has completed the swap by then: it tries once a second, and the fault has ended.
+        """
         if not seen.is_mixed(self.directory):
             return [f"taken offline, and no swap stopped half-way: {done.output}"] if _FOR_HALF in done.output else []
         deadline = time.monotonic() + _GIVING_UP_SECONDS
-        while not self.is_offline():
+        while not self.is_offline() and seen.is_mixed(self.directory):
             if time.monotonic() > deadline:
                 return [f"the broker runs although a swap stopped half-way: {_listing(self.directory)}: {done.output}"]
             time.sleep(0.1)
