@@ -9,7 +9,7 @@ from cleanerd.broker.agent_facts import BrokerSegment, LogFacts
 from cleanerd.errors import CleanerdError, RefusedError, StalePlanError
 from cleanerd.format.names import TopicPartition, uuid_from_base64
 from cleanerd.humanize import human_ms
-from cleanerd.segments.log_dir import LogDir, cleaner_offset, lasting_start_offset
+from cleanerd.segments.log_dir import LogDir, OneOffset, cleaner_offset, lasting_start_offset
 from cleanerd.segments.partition import PartitionLog, read_partition
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def _of_one(log_dir: LogDir, name: TopicPartition, facts: LogFacts) -> LogDir:
         place=log_dir.place,
         meta=log_dir.meta,
         partitions=(name,),
-        cleaner_offsets={} if clean is None else {name: clean},
+        cleaner_offsets={} if clean is None else OneOffset(name, clean),
         # After an unclean stop the broker's recovery point does not move until a segment is rolled. Kafka's cleaner
         # does not use it; cleanerd flushes closed segments before it replaces any (U-49).
-        recovery_points={name: max(facts.recovery_point, facts.active.base)},
-        log_start_offsets={name: facts.log_start},
-        high_watermarks={name: facts.hw},
+        recovery_points=OneOffset(name, max(facts.recovery_point, facts.active.base)),
+        log_start_offsets=OneOffset(name, facts.log_start),
+        high_watermarks=OneOffset(name, facts.hw),
         has_high_watermarks=True,
         clean_shutdown=False,
     )

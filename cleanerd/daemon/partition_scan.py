@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from cleanerd.cleaner.survey import CleaningOptions, Survey
 from cleanerd.config.fingerprint import fingerprint
 from cleanerd.policy.cleanable import LimitedBy
 from cleanerd.policy.replicas import BY_CLOCK, ExpiryBound
-from cleanerd.segments.log_dir import LogDir
+from cleanerd.segments.log_dir import LogDir, OneOffset
 from cleanerd.state.cleaner_checkpoint import LastSegment, PartitionState, Retry, StateStore, last_closed
 from cleanerd.state.quarantine import is_outdated
 
@@ -139,7 +140,7 @@ def scan_result(
     bounds, verdict, config = found.bounds, found.verdict, found.config
     # Another process's cleaning sets horizons that are unknown here.
     removal_known = state is not None and state.removal_known_below == bounds.first_dirty_offset
-    current = fingerprint(config)
+    current = sys.intern(fingerprint(config))  # one text for the thousands of partitions with the same strategy
     return PartitionScan(
         name=found.log.name,
         log_dir=_of_one(log_dir, found.log.name),
@@ -151,7 +152,7 @@ def scan_result(
         forceable=verdict is None or verdict.rule in {*bounds.bound.limits, "min.cleanable.dirty.ratio"},
         rule="" if verdict is None else verdict.rule,
         reason=found.refusal,
-        changes="" if verdict is None else verdict.changes,
+        changes="" if verdict is None else sys.intern(verdict.changes),
         strategy=config.compaction_strategy,
         fingerprint=current,
         fingerprint_changed=state is not None and state.cleaned_by not in (None, current),
@@ -200,9 +201,9 @@ def _of_one(log_dir: LogDir, name: TopicPartition) -> LogDir:
     if log_dir.partitions == (name,) and not log_dir.linked:
         return log_dir
 
-    def only(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def only(offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
         found = offsets.get(name)
-        return {} if found is None else {name: found}
+        return {} if found is None else OneOffset(name, found)
 
     return LogDir(
         path=log_dir.path,
