@@ -39,7 +39,7 @@ from cleanerd.inspection.report import (
     text_of,
 )
 from cleanerd.inspection.segment import zero_tail
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from cleanerd.segments.log_dir import METADATA_TOPIC, LogDir, read_log_dir
 from cleanerd.segments.partition import LEADER_EPOCHS, PARTITION_METADATA, read_partition
 from cleanerd.segments.reading import SegmentReader
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
     from cleanerd._kernel import Batches
     from cleanerd.format.names import TopicPartition
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 
 def _size(row: Row) -> str:

@@ -38,7 +38,7 @@ from cleanerd.resolution.zk_config_cache import (
     is_stale_metadata,
     is_zookeeper_mode,
 )
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from cleanerd.segments.log_dir import META_PROPERTIES, LogDir, incoming_replicas
 from cleanerd.state.delegations import Delegations
 from cleanerd.state.full_isr import remember_full_isr
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from cleanerd.config.delegation import InCluster
     from cleanerd.config.load import Settings
     from cleanerd.fsio.state_files import UnreadableState
+    from cleanerd.segments.metadata_image import ClusterMetadata
     from cleanerd.state.zk_topics import CachedTopic
 
 METADATA_AGE_MS = MARGIN_MS

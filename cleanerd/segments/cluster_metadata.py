@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
+import itertools
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from cleanerd.errors import CleanerdError, CorruptionError
@@ -15,19 +15,8 @@ from cleanerd.format.metadata import read_metadata_record
 from cleanerd.format.metadata_records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
-    ConfigRecord,
     EndTransactionRecord,
-    FeatureLevelRecord,
     MetadataRecord,
-    OtherRecord,
-    PartitionChangeRecord,
-    PartitionRecord,
-    RegisterBrokerRecord,
-    RemoveTopicRecord,
-    ResourceType,
-    TopicRecord,
-    UnregisterBrokerRecord,
-    record_name,
 )
 from cleanerd.format.names import (
     INDEX_SUFFIX,
@@ -40,84 +29,105 @@ from cleanerd.format.names import (
 from cleanerd.format.record import Record, records_of
 from cleanerd.fsio.plain_file import open_place, read_plain
 from cleanerd.fsio.safe_open import close_quietly
-from cleanerd.policy.replicas import MARGIN_MS, UNKNOWN_MS, ReplicaFacts, Replicas
+from cleanerd.policy.replicas import MARGIN_MS, UNKNOWN_MS
 from cleanerd.segments.batch_file import StoredBatch, read_batches
+from cleanerd.segments.metadata_image import ClusterMetadata, MetadataImage
 
 if TYPE_CHECKING:
-    import uuid
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
 """Brokers write metadata batches of 8 MiB at most. Larger ones than this are refused, compressed or decompressed."""
 
 _ATTEMPTS: Final = 3
-_OF_PARTITIONS: Final = (3, 5)
-"""API keys of the records with a partition's replicas."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerRegistration:
-    """The last start of a broker. ``features``: (lowest, highest) level that its version supports."""
-
-    broker_id: int
-    incarnation_id: uuid.UUID
-    broker_epoch: int
-    features: Mapping[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterMetadata:
-    """The cluster's topics and log settings at one offset of the metadata log.
-
-    Contains only settings on the allow-list (U-24). ``topic_configs`` and ``broker_configs`` lack topics and brokers
-    without any. ``as_of``: the first offset that is not in it; ``as_of_ms``: the time of its last batch (-1: none).
-    ``replicas``: those of all partitions (U-71). ``newest_topics``, ``newest_configs``: the topics at the end of the
-    log and their settings, which may be uncommitted; their replicas are in ``replicas``, too.
-    ``younger``: the same with metadata that is too young to be trusted; None if it was not requested, or does not
-    exist.
-    """
-
-    topics: Mapping[str, uuid.UUID]
-    topic_configs: Mapping[str, Mapping[str, str]]
-    broker_default_configs: Mapping[str, str]
-    broker_configs: Mapping[int, Mapping[str, str]]
-    features: Mapping[str, int]
-    brokers: Mapping[int, BrokerRegistration]
-    as_of: int
-    as_of_ms: int
-    younger: ClusterMetadata | None = None
-    replicas: ReplicaFacts = field(default=ReplicaFacts({}), compare=False)
-    newest_topics: Mapping[str, uuid.UUID] = field(default_factory=dict, compare=False)
-    newest_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict, compare=False)
 
 
 def read_cluster_metadata(
     directory: Path, *, only_before_ms: int | None, younger: bool = False, margin_ms: int = MARGIN_MS
 ) -> ClusterMetadata:
-    """Newest complete snapshot in ``__cluster_metadata-0`` plus the log after it (U-23).
+    """One reading of the :class:`MetadataLog` in ``directory``."""
+    return MetadataLog(directory).read(only_before_ms=only_before_ms, younger=younger, margin_ms=margin_ms)
 
-    The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at the
-    first batch of the log that is not older than that (on-start); None reads everything (offline). Snapshots contain
-    committed records only. A transaction of metadata records takes effect at its end. ``younger``: later metadata
-    becomes a second result. It is read as far as possible, because a running broker may be writing it. ``margin_ms``:
-    how long the end of the log may be uncommitted, for the replicas (U-71).
 
-    Raises:
-        CorruptionError: damaged files, a gap between snapshot and log or in the log, transaction records out of order.
-        UnsupportedLogError: a newer version of a record that matters.
-        CleanerdError: the directory is missing or cannot be read.
+class MetadataLog:
+    """The metadata log in a directory ``__cluster_metadata-0``: its newest complete snapshot and what follows (U-23).
+
+    A further reading goes on where the settled part of the last one ended. Not thread-safe.
     """
-    for attempt in range(_ATTEMPTS):
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._settled: _Replay | None = None
+
+    def read(self, *, only_before_ms: int | None, younger: bool = False, margin_ms: int = MARGIN_MS) -> ClusterMetadata:
+        """The cluster's current metadata.
+
+        The log's high watermark is not on disk, so its tail may never have been committed. ``only_before_ms`` stops at
+        the first batch of the log that is not older than that (on-start); None reads everything (offline). Snapshots
+        contain committed records only. A transaction of metadata records takes effect at its end. ``younger``: later
+        metadata becomes a second result. It is read as far as possible, because a running broker may be writing it.
+        ``margin_ms``: how long the end of the log may be uncommitted, for the replicas (U-71).
+
+        Raises:
+            CorruptionError: damaged files, a gap between snapshot and log or in the log, transaction records out of
+                order.
+            UnsupportedLogError: a newer version of a record that matters.
+            CleanerdError: the directory is missing or cannot be read.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._read(only_before_ms, younger=younger, margin_ms=margin_ms)
+            except FileNotFoundError as error:
+                # A running broker deletes snapshots and segments that a newer snapshot covers, so try again.
+                if attempt == _ATTEMPTS - 1 or not self.directory.is_dir():
+                    raise _unreadable(self.directory, error) from error
+            except OSError as error:
+                raise _unreadable(self.directory, error) from error
+        raise AssertionError
+
+    def _read(self, only_before_ms: int | None, *, younger: bool, margin_ms: int) -> ClusterMetadata:
+        known, self._settled = self._settled, None  # after an error the next reading begins at the snapshot
+        names = _names_in(self.directory)
+        bases = sorted(
+            parsed[0] for name in names if (parsed := parse_file_name(name)) is not None and parsed[1] == SEGMENT_SUFFIX
+        )
+        newest_ms = _newest_ms(self.directory, bases[-1]) if bases else UNKNOWN_MS
+        # Use the log's time and not the clock: its end may be uncommitted even after the broker stopped.
+        settled_ms = newest_ms - margin_ms
+        limit_ms = settled_ms if only_before_ms is None else min(settled_ms, only_before_ms - 1)
+        if known is None or known.newest_ms > limit_ms or not known.is_part_of(self.directory, bases):
+            known = _Replay.of_snapshot(self.directory, names)
+        batches = _after(self.directory, bases, known.end)
+        young = known.advance(batches, limit_ms)
+        self._settled = known if known.last is not None else None
+        rest = known.copy()
+        image, history = rest.image, rest.image.replicas
+        history.newest_ms = newest_ms
+        believed: ClusterMetadata | None = None
         try:
-            return _read(directory, only_before_ms, younger=younger, margin_ms=margin_ms)
-        except FileNotFoundError as error:
-            # A running broker deletes snapshots and segments that a newer snapshot covers, so try again.
-            if attempt == _ATTEMPTS - 1 or not directory.is_dir():
-                raise _unreadable(directory, error) from error
-        except OSError as error:
-            raise _unreadable(directory, error) from error
-    raise AssertionError
+            for batch in () if young is None else itertools.chain((young,), batches):
+                if believed is None and only_before_ms is not None and batch.header.max_timestamp >= only_before_ms:
+                    history.end()
+                    believed = image.copy().finish(margin_ms)
+                if batch.header.max_timestamp > settled_ms:
+                    history.end()
+                rest.apply(batch)
+        except (CleanerdError, OSError):
+            if believed is None:
+                raise
+        found = image.finish(margin_ms)
+        # Replicas that the end of the log adds are waited for, even if they are very new.
+        if believed is None:
+            return found
+        newer = found if younger else None
+        return replace(
+            believed,
+            replicas=found.replicas,
+            newest_topics=found.topics,
+            newest_configs=found.topic_configs,
+            younger=newer,
+        )
 
 
 def _unreadable(directory: Path, error: OSError) -> CleanerdError:
@@ -130,55 +140,66 @@ def _unreadable(directory: Path, error: OSError) -> CleanerdError:
     )
 
 
-def _read(directory: Path, only_before_ms: int | None, *, younger: bool, margin_ms: int) -> ClusterMetadata:
-    names = _names_in(directory)
-    image = _Image(margin_ms=margin_ms)
-    start = _replay_snapshot(directory, names, image)
-    image.as_of = start
-    history = image.replicas
-    history.passed(image.as_of_ms)
-    bases = sorted(
-        parsed[0] for name in names if (parsed := parse_file_name(name)) is not None and parsed[1] == SEGMENT_SUFFIX
-    )
-    first = max((base for base in bases if base <= start), default=None)
-    if first is None:
-        if bases:
-            raise CorruptionError(
-                f"the log starts at offset {bases[0]}, the newest complete snapshot ends at {start}",
-                where=str(directory),
-            )
-        return image.finish()
-    history.newest_ms = _newest_ms(directory, bases[-1])
-    # Use the log's time and not the clock: its end may be uncommitted even after the broker stopped.
-    settled_ms = history.newest_ms - margin_ms
-    believed: ClusterMetadata | None = None
+@dataclass(slots=True)
+class _Replay:
+    """The metadata up to the offset ``end``, from a snapshot that ends at ``start`` and the batches after it.
+
+    ``last``: the header of the last one, and ``newest_ms`` the latest time of any. ``transaction``: the records of one
+    that is still open.
+    """
+
+    image: MetadataImage
+    start: int
+    end: int
+    last: BatchHeader | None = None
+    newest_ms: int = UNKNOWN_MS
     transaction: list[MetadataRecord] | None = None
-    try:
-        for batch in _after(directory, [base for base in bases if base >= first], start):
-            if believed is None and only_before_ms is not None and batch.header.max_timestamp >= only_before_ms:
-                history.end()
-                believed = copy.deepcopy(image).finish()
-            if batch.header.max_timestamp > settled_ms:
-                history.end()
-            transaction = _replay(batch, start, transaction, image)
-            image.as_of = batch.header.last_offset + 1 if transaction is None else image.as_of
-            image.as_of_ms = batch.header.max_timestamp if transaction is None else image.as_of_ms
-            history.passed(batch.header.max_timestamp, is_complete=transaction is None)
-    except (CleanerdError, OSError):
-        if believed is None:
-            raise
-    found = image.finish()
-    # Replicas that the end of the log adds are waited for, even if they are very new.
-    if believed is None:
-        return found
-    newer = found if younger else None
-    return replace(
-        believed,
-        replicas=found.replicas,
-        newest_topics=found.topics,
-        newest_configs=found.topic_configs,
-        younger=newer,
-    )
+
+    @classmethod
+    def of_snapshot(cls, directory: Path, names: list[str]) -> _Replay:
+        """The newest complete snapshot; without one, nothing."""
+        image = MetadataImage()
+        image.as_of = start = _replay_snapshot(directory, names, image)
+        image.replicas.passed(image.as_of_ms)
+        return cls(image, start, start)
+
+    def copy(self) -> _Replay:
+        """A copy that changes on its own."""
+        transaction = None if self.transaction is None else list(self.transaction)
+        return replace(self, image=self.image.copy(), transaction=transaction)
+
+    def is_part_of(self, directory: Path, bases: list[int]) -> bool:
+        """Whether the log still has the last batch: then it is the same up to there, because leaders only append.
+
+        An end that was never committed is replaced by batches of another leader's epoch, which is in their headers.
+        """
+        first = max((base for base in bases if base < self.end), default=None)
+        if first is None:
+            return False
+        position = _position_of(directory, first, self.end - 1)
+        for batch in _batches(directory / file_name(first, SEGMENT_SUFFIX), position, is_last=first == bases[-1]):
+            if batch.header.last_offset >= self.end - 1:
+                return batch.header == self.last
+        return False
+
+    def advance(self, batches: Iterator[_MetadataBatch], limit_ms: int) -> _MetadataBatch | None:
+        """Apply the batches before the first one that is younger than ``limit_ms``; returns that one."""
+        for batch in batches:
+            if batch.header.max_timestamp > limit_ms:
+                return batch
+            self.apply(batch)
+        return None
+
+    def apply(self, batch: _MetadataBatch) -> None:
+        """Apply the next batch."""
+        at_ms = batch.header.max_timestamp
+        self.transaction = _replay(batch, self.start, self.transaction, self.image)
+        if self.transaction is None:
+            self.image.as_of = batch.header.last_offset + 1
+            self.image.as_of_ms = at_ms
+        self.image.replicas.passed(at_ms, is_complete=self.transaction is None)
+        self.last, self.end = batch.header, batch.header.last_offset + 1
+        self.newest_ms = max(self.newest_ms, at_ms)
 
 
 def _after(directory: Path, bases: list[int], start: int) -> Iterator[_MetadataBatch]:
@@ -186,8 +207,13 @@ def _after(directory: Path, bases: list[int], start: int) -> Iterator[_MetadataB
 
     This log is not compacted, so a gap means lost settings.
     """
+    first = max((base for base in bases if base <= start), default=None)
+    if first is None and bases:
+        raise CorruptionError(
+            f"the log starts at offset {bases[0]}, the newest complete snapshot ends at {start}", where=str(directory)
+        )
     end = start
-    for base in bases:
+    for base in bases if first is None else bases[bases.index(first) :]:
         path = directory / file_name(base, SEGMENT_SUFFIX)
         position = _position_of(directory, base, start) if base < start else 0
         for batch in _batches(path, position, is_last=base == bases[-1]):
@@ -208,7 +234,7 @@ def _names_in(directory: Path) -> list[str]:
 
 
 def _replay(
-    batch: _MetadataBatch, start: int, transaction: list[MetadataRecord] | None, image: _Image
+    batch: _MetadataBatch, start: int, transaction: list[MetadataRecord] | None, image: MetadataImage
 ) -> list[MetadataRecord] | None:
     """Apply a batch's records from offset ``start`` on; returns the records of a transaction left open."""
     if batch.header.is_control:
@@ -236,7 +262,7 @@ def _replay(
     return transaction
 
 
-def _replay_snapshot(directory: Path, names: list[str], image: _Image) -> int:
+def _replay_snapshot(directory: Path, names: list[str], image: MetadataImage) -> int:
     """Load the newest complete snapshot into ``image``; returns its end offset, 0 without a snapshot."""
     snapshots = sorted(
         ((parsed, name) for name in names if (parsed := parse_checkpoint_name(name)) is not None), reverse=True
@@ -255,7 +281,7 @@ def _replay_snapshot(directory: Path, names: list[str], image: _Image) -> int:
     return 0
 
 
-def _note_snapshot_time(batch: _MetadataBatch, image: _Image) -> None:
+def _note_snapshot_time(batch: _MetadataBatch, image: MetadataImage) -> None:
     for record in batch.records():
         control = read_control(record, where=batch.stored.where, position=batch.stored.position)
         if control.type is ControlType.SNAPSHOT_HEADER:
@@ -315,162 +341,3 @@ def _newest_ms(directory: Path, base: int) -> int:
     for batch in _batches(path, _position_of(directory, base, MAX_OFFSET), is_last=True):
         newest_ms = batch.header.max_timestamp
     return newest_ms
-
-
-@dataclass(slots=True)
-class _ReplicaHistory:
-    """Which replicas were in the ISR while the log is read; records after :meth:`end` may be uncommitted.
-
-    ``young``: the replicas and the last ISR that these records assign. A partition with a single replica waits for no
-    other, unless these records may add one.
-    """
-
-    topics: dict[uuid.UUID, dict[int, Replicas]] = field(default_factory=dict)
-    young: dict[tuple[uuid.UUID, int], tuple[frozenset[int], frozenset[int] | None]] = field(default_factory=dict)
-    as_of_ms: int = UNKNOWN_MS
-    newest_ms: int = UNKNOWN_MS
-    unread: str = ""
-    ended: bool = False
-
-    def __deepcopy__(self, _memo: object) -> _ReplicaHistory:
-        return self  # a single object for all readings: it has ended by then
-
-    def end(self) -> None:
-        """Later records may be uncommitted."""
-        self.ended = True
-
-    def apply(self, record: MetadataRecord, at_ms: int) -> None:
-        """Apply a change at the time ``at_ms``."""
-        if isinstance(record, OtherRecord) and record.api_key in _OF_PARTITIONS:
-            self.unread = f"{record_name(record)} version {record.version} is not known: update cleanerd"
-        if self.ended:
-            if isinstance(record, PartitionRecord | PartitionChangeRecord):
-                place = record.topic_id, record.partition
-                assigned = frozenset((*(record.replicas or ()), *(record.adding_replicas or ())))
-                before_assigned, before_isr = self.young.get(place, (frozenset(), None))
-                isr = before_isr if record.isr is None else frozenset(record.isr)
-                self.young[place] = (before_assigned | assigned, isr)
-            return
-        match record:
-            case PartitionRecord():
-                partitions = self.topics.setdefault(record.topic_id, {})
-                assigned = frozenset((*record.replicas, *record.adding_replicas))
-                before = partitions.get(record.partition, Replicas(frozenset(), frozenset()))
-                partitions[record.partition] = before.changed(assigned, frozenset(record.isr), at_ms)
-            case PartitionChangeRecord():
-                self._change(record, at_ms)
-            case RemoveTopicRecord():
-                self.topics.pop(record.topic_id, None)
-            case _:
-                pass
-
-    def _change(self, record: PartitionChangeRecord, at_ms: int) -> None:
-        before = self.topics.get(record.topic_id, {}).get(record.partition)
-        if before is None:
-            return
-        assigned, isr = before.assigned, before.isr
-        if record.replicas is not None:
-            assigned = frozenset(record.replicas)
-        if record.adding_replicas is not None:
-            assigned |= frozenset(record.adding_replicas)
-        if record.isr is not None:
-            isr = frozenset(record.isr)
-        self.topics[record.topic_id][record.partition] = before.changed(assigned, isr, at_ms)
-
-    def passed(self, at_ms: int, *, is_complete: bool = True) -> None:
-        """Note that a batch of ``at_ms`` was read; ``is_complete``: all changes up to it were applied.
-
-        After a time that decreases, later times are ignored. The end of the log shows that as well.
-        """
-        if at_ms < self.as_of_ms:
-            for partitions in self.topics.values():
-                for number, each in partitions.items():
-                    if each.full_until_ms > at_ms:
-                        partitions[number] = replace(each, full_until_ms=at_ms)
-            self.as_of_ms = at_ms
-        elif is_complete and not self.ended:
-            self.as_of_ms = at_ms
-
-    def finish(self) -> ReplicaFacts:
-        """The result, as a frozen value."""
-        for (topic_id, number), (assigned, isr) in self.young.items():
-            before = self.topics.get(topic_id, {}).get(number)
-            if before is None and len(assigned) == 1:
-                self.topics.setdefault(topic_id, {})[number] = Replicas(assigned, frozenset())
-            elif before is not None:
-                if before.is_alone and assigned - before.assigned:
-                    before = before.changed(before.assigned | assigned, before.isr, self.as_of_ms)
-                self.topics[topic_id][number] = replace(before, newest_isr=isr, joining=assigned - before.assigned)
-        # A snapshot may be newer than the remaining log.
-        return ReplicaFacts(self.topics, self.as_of_ms, max(self.newest_ms, self.as_of_ms), self.unread)
-
-
-@dataclass(slots=True)
-class _Image:
-    """The state while records are applied, by topic id: a re-created topic has its old name but a new id."""
-
-    names: dict[uuid.UUID, str] = field(default_factory=dict)
-    topic_ids: dict[str, uuid.UUID] = field(default_factory=dict)
-    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
-    features: dict[str, int] = field(default_factory=dict)
-    brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
-    as_of: int = 0
-    as_of_ms: int = -1
-    replicas: _ReplicaHistory = field(default_factory=_ReplicaHistory)
-    margin_ms: int = MARGIN_MS
-
-    def apply(self, record: MetadataRecord, at_ms: int) -> None:
-        """Change the state by a record of ``at_ms``, as a broker does."""
-        self.replicas.apply(record, at_ms)
-        match record:
-            case TopicRecord():
-                self.names[record.topic_id] = record.name
-                self.topic_ids[record.name] = record.topic_id
-            case RemoveTopicRecord():
-                self._remove_topic(record.topic_id)
-            case ConfigRecord():
-                self._configure(record)
-            case FeatureLevelRecord():
-                self.features[record.name] = record.level
-                if record.level == 0:
-                    del self.features[record.name]
-            case RegisterBrokerRecord():
-                self.brokers[record.broker_id] = BrokerRegistration(
-                    record.broker_id, record.incarnation_id, record.broker_epoch, record.features
-                )
-            case UnregisterBrokerRecord():
-                self.brokers.pop(record.broker_id, None)
-            case _:
-                pass
-
-    def _remove_topic(self, topic_id: uuid.UUID) -> None:
-        name = self.names.pop(topic_id, None)
-        if name is not None and self.topic_ids.get(name) == topic_id:
-            del self.topic_ids[name]
-            self.configs.pop((ResourceType.TOPIC, name), None)
-
-    def _configure(self, record: ConfigRecord) -> None:
-        if record.hidden:
-            return
-        place = (record.resource_type, record.resource_name)
-        if record.value is not None:
-            self.configs.setdefault(place, {})[record.key] = record.value
-        elif place in self.configs:
-            self.configs[place].pop(record.key, None)
-            if not self.configs[place]:
-                del self.configs[place]
-
-    def finish(self) -> ClusterMetadata:
-        """The state as a frozen value."""
-        brokers = {name: values for (kind, name), values in self.configs.items() if kind == ResourceType.BROKER}
-        return ClusterMetadata(
-            topics=self.topic_ids,
-            topic_configs={name: values for (kind, name), values in self.configs.items() if kind == ResourceType.TOPIC},
-            broker_default_configs=brokers.pop("", {}),
-            broker_configs={int(name): values for name, values in brokers.items() if name.isascii() and name.isdigit()},
-            features=self.features,
-            brokers=self.brokers,
-            as_of=self.as_of,
-            as_of_ms=self.as_of_ms,
-            replicas=replace(self.replicas.finish(), margin_ms=self.margin_ms),
-        )

@@ -9,7 +9,7 @@ import pytest
 
 from cleanerd.config.load import load_settings
 from cleanerd.resolution.broker_facts import BrokerFacts
-from cleanerd.segments.cluster_metadata import BrokerRegistration, ClusterMetadata
+from cleanerd.segments.metadata_image import BrokerRegistration, ClusterMetadata
 from tests.cli.clean_log_dirs import Shell
 from tests.support.log_dirs import Partition, make_log_dir
 from tests.support.logs import encode_legacy, encode_wrapper, keyed_batch

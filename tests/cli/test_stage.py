@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.cleaner.plan import CleaningPlan
-    from cleanerd.segments.cluster_metadata import ClusterMetadata
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 
 KEPT = (*COMPACT, "--set", "topics.orders.min.cleanable.dirty.ratio=1")

@@ -18,7 +18,7 @@ from cleanerd.daemon.registry.due import trigger_of
 from cleanerd.daemon.registry.partition_entry import PartitionEntry
 from cleanerd.format.names import TopicPartition
 from cleanerd.policy.replicas import MARGIN_MS, ExpiryBound, ReplicaFacts, Replicas, TopicReplicas
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from tests.cleaner.driver import config
 from tests.daemon.registries import partition_scan
 from tests.daemon.service import assignments, scan_context
@@ -29,6 +29,8 @@ from tests.support.logs import Record, encode_batch
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 NOW = 1_700_000_000_000
 HORIZON = NOW - 60 * MARGIN_MS

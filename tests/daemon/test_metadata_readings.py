@@ -15,7 +15,7 @@ from cleanerd.daemon.discovery.facts_cache import FactsCache
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
 from cleanerd.daemon.discovery.metadata_readings import MetadataReadings
 from cleanerd.errors import CleanerdError, MachineError
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
 from cleanerd.segments.log_dir import read_log_dir
 from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.support.format_bytes import config, metadata_batch, topic
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanerd.resolution.broker_facts import BrokerFacts
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 ID1, ID2 = (uuid.UUID(int=number) for number in (1, 2))
 LOG = "00000000000000000000.log"

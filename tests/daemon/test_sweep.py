@@ -14,8 +14,8 @@ from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan
 from cleanerd.daemon.discovery.scan_threads import KEPT_SECONDS, StateSweeper
 from cleanerd.format.names import TopicPartition
 from cleanerd.resolution.broker_facts import BrokerFacts
-from cleanerd.segments.cluster_metadata import ClusterMetadata
 from cleanerd.segments.log_dir import read_log_dir
+from cleanerd.segments.metadata_image import ClusterMetadata
 from cleanerd.segments.partition import read_partition
 from cleanerd.state.cleaner_checkpoint import PartitionState, StateStore
 from tests.daemon.process import Daemon

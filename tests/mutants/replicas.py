@@ -5,7 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 RULE = "cleanerd/policy/replicas.py"
-FACTS = "cleanerd/segments/cluster_metadata.py"
+LOG = "cleanerd/segments/cluster_metadata.py"
+IMAGE = "cleanerd/segments/metadata_image.py"
 BOUND = "tests/policy/test_replicas.py::test_the_bound"
 HISTORIES = "tests/policy/test_replicas.py::test_histories"
 FULL = "tests/segments/test_replica_history.py::test_the_last_full_isr"
@@ -228,7 +229,7 @@ REPLICAS = (
     Mutant(
         "a-young-partition-of-one-replica-waits",
         "U-71",
-        "cleanerd/segments/cluster_metadata.py",
+        IMAGE,
         "if before is None and len(assigned) == 1:",
         "if before is None and not assigned:",
         ("tests/segments/test_replica_history.py::test_one_replica_in_the_last_minutes",),
@@ -236,7 +237,7 @@ REPLICAS = (
     Mutant(
         "a-second-replica-of-the-last-minutes-is-missed",
         "U-71",
-        "cleanerd/segments/cluster_metadata.py",
+        IMAGE,
         "before.is_alone and assigned - before.assigned:",
         "before.is_alone and not assigned:",
         ("tests/segments/test_replica_history.py::test_one_replica_in_the_last_minutes",),
@@ -309,16 +310,48 @@ REPLICAS = (
     Mutant(
         "replicas-that-are-added-do-not-count",
         "U-71",
-        FACTS,
+        IMAGE,
         "assigned |= frozenset(record.adding_replicas)",
         "assigned -= frozenset(record.adding_replicas)",
         (FULL,),
     ),
-    Mutant("the-end-of-the-log-is-committed", "U-71", FACTS, ".newest_ms - margin_ms", ".newest_ms", (FULL,)),
+    Mutant(
+        "a-reading-goes-on-in-another-leaders-log",
+        "U-71",
+        LOG,
+        "return batch.header == self.last",
+        "return True",
+        ("tests/segments/test_repeated_metadata.py",),
+    ),
+    Mutant(
+        "a-reading-goes-on-behind-younger-batches",
+        "U-71",
+        LOG,
+        "known.newest_ms > limit_ms or ",
+        "",
+        ("tests/segments/test_repeated_metadata.py::test_a_growing_log",),
+    ),
+    Mutant(
+        "the-end-of-the-log-changes-its-settled-part",
+        "U-71",
+        IMAGE,
+        "{topic_id: dict(partitions) for topic_id, partitions in self.topics.items()}",
+        "dict(self.topics)",
+        ("tests/segments/test_repeated_metadata.py::test_a_growing_log",),
+    ),
+    Mutant(
+        "each-reading-of-the-metadata-log-begins-at-the-snapshot",
+        "U-23",
+        LOG,
+        "self._settled = known if known.last is not None else None",
+        "self._settled = None",
+        ("tests/segments/test_repeated_metadata.py::test_a_reading_goes_on_where_the_last_one_ended",),
+    ),
+    Mutant("the-end-of-the-log-is-committed", "U-71", LOG, "newest_ms - margin_ms", "newest_ms", (FULL,)),
     Mutant(
         "a-decreasing-time-counts",
         "U-71",
-        FACTS,
+        IMAGE,
         "if at_ms < self.as_of_ms:",
         "if at_ms < 0:",
         ("tests/segments/test_replica_history.py::test_a_clock_that_goes_back",),
@@ -326,7 +359,7 @@ REPLICAS = (
     Mutant(
         "the-end-of-the-log-has-no-time",
         "U-71",
-        FACTS,
+        IMAGE,
         "        if at_ms < self.as_of_ms:\n",
         "        if at_ms < self.as_of_ms and not self.ended:\n",
         ("tests/segments/test_replica_history.py::test_a_clock_that_goes_back_at_the_end",),
@@ -334,7 +367,7 @@ REPLICAS = (
     Mutant(
         "a-snapshot-alone-is-never-ahead",
         "U-71",
-        FACTS,
+        IMAGE,
         "self.as_of_ms, max(self.newest_ms, self.as_of_ms), self.unread",
         "self.as_of_ms, self.newest_ms, self.unread",
         ("tests/segments/test_replica_history.py::test_a_snapshot_of_a_clock_that_is_ahead",),
@@ -342,7 +375,7 @@ REPLICAS = (
     Mutant(
         "young-metadata-adds-no-replica-beside-a-broker",
         "U-71",
-        FACTS,
+        LOG,
         "        replicas=found.replicas,\n",
         "",
         ("tests/segments/test_replica_history.py::test_a_clock_that_goes_back_at_the_end",),
@@ -350,7 +383,7 @@ REPLICAS = (
     Mutant(
         "a-newer-record-at-the-end-does-not-matter",
         "U-71",
-        FACTS,
+        IMAGE,
         "record.api_key in _OF_PARTITIONS:",
         "record.api_key in _OF_PARTITIONS and not self.ended:",
         ("tests/segments/test_replica_history.py::test_a_newer_version",),

@@ -35,9 +35,9 @@ SCANS = (
     Mutant(
         "read-long-before-a-hanging-scan",
         "U-23",
-        FACTS,
-        "max(context.requested_at, self._read_at, started - _TOGETHER_SECONDS)",
-        "max(context.requested_at, self._read_at)",
+        "cleanerd/shared_reading.py",
+        "max(since, now - TOGETHER_SECONDS)",
+        "since",
         (f"{READINGS}::test_a_scan_that_was_requested_long_ago",),
     ),
     Mutant(

@@ -5,10 +5,14 @@ from __future__ import annotations
 import shutil
 import uuid
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
+
+if TYPE_CHECKING:
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 GOLDEN = Path(__file__).parent.parent / "format" / "golden"
 RELEASES = ["kafka-3.9.2", "kafka-4.3.1"]

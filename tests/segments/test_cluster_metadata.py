@@ -9,7 +9,8 @@ import pytest
 from cleanerd.errors import CleanerdError, CorruptionError, UnsupportedLogError
 from cleanerd.format.names import uuid_from_base64
 from cleanerd.segments import cluster_metadata
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import read_cluster_metadata
+from cleanerd.segments.metadata_image import ClusterMetadata
 from tests.segments.metadata_logs import GOLDEN, ID1, ID2, ID3, LOG, golden, read, release
 from tests.support.format_bytes import (
     ABORT,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from cleanerd.config.load import Settings
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
-    from cleanerd.segments.cluster_metadata import ClusterMetadata
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 SHARE: Final = 400
 """Reading the metadata log may take one part in this many of the time.

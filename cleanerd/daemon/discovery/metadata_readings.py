@@ -12,10 +12,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cleanerd.segments.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from cleanerd.segments.cluster_metadata import MetadataLog
 from cleanerd.shared_reading import SharedReading
+
+if TYPE_CHECKING:
+    from cleanerd.segments.metadata_image import ClusterMetadata
 
 PATIENCE_SECONDS: Final = 20.0
 """A thread that waits longer for another's reading reads itself: a different disk may be mounted by now."""
@@ -39,20 +42,21 @@ class MetadataReadings:
 
     def __init__(
         self,
-        read: Callable[..., ClusterMetadata] = read_cluster_metadata,
+        read: Callable[..., ClusterMetadata] | None = None,
         *,
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``read``: as :func:`read_cluster_metadata`. ``patience_seconds``: how long to wait for another thread."""
-        self._read_log = read
+        """``read``: as :meth:`read_again`. ``patience_seconds``: how long to wait for another thread."""
+        self._read_log = read or self.read_again
+        self._logs: dict[Path, MetadataLog] = {}
         self._patience_seconds = patience_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._shared: dict[tuple[Path, bool], SharedReading[MetadataReading]] = {}
 
     def read(self, directory: Path, *, only_before_ms: int | None, since: float) -> MetadataReading:
-        """As :func:`read_cluster_metadata`.
+        """As :meth:`MetadataLog.read`.
 
         ``since``: monotonic seconds. Another thread's reading is used if it began at that time or later: of the same
         files, or of files that differ only in batches from ``only_before_ms`` on.
@@ -68,6 +72,13 @@ class MetadataReadings:
             patience_seconds=self._patience_seconds,
             serves=lambda last: only_before_ms is not None or last.files == files_of(directory),
         )
+
+    def read_again(self, directory: Path, *, only_before_ms: int | None) -> ClusterMetadata:
+        """As :meth:`MetadataLog.read`, which goes on from the last reading of that log."""
+        log = self._logs.pop(directory, None) or MetadataLog(directory)  # a thread that reads meanwhile has its own
+        found = log.read(only_before_ms=only_before_ms)
+        self._logs[directory] = log
+        return found
 
     def _read(self, directory: Path, only_before_ms: int | None) -> MetadataReading:
         files, began_at = files_of(directory), self._clock()
