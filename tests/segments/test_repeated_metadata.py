@@ -71,7 +71,8 @@ def test_a_growing_log(seed: int) -> None:
             offset += len(values)
             before.append((path, path.read_bytes(), offset, is_open))
             if dice.random() < 0.1:
-                path, content, offset, is_open = before[dice.randrange(max(0, len(before) - 4), len(before))]
+                del before[dice.randrange(max(1, len(before) - 4), len(before)) :]
+                path, content, offset, is_open = before[-1]
                 for each in directory.glob("*.log"):
                     if each.name > path.name:
                         each.unlink()
