@@ -321,7 +321,7 @@ REPLICAS = (
         LOG,
         "return batch.header == self.last",
         "return True",
-        ("tests/segments/test_repeated_metadata.py",),
+        ("tests/segments/test_repeated_metadata.py::test_another_log_in_the_same_place",),
     ),
     Mutant(
         "a-reading-goes-on-behind-younger-batches",
