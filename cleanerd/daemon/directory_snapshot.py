@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cleanerd.config.topic_config import TopicConfig
     from cleanerd.daemon.partition_scan import PartitionScan
 
-FORCED_SCAN_MS: Final = 600_000
+FORCED_SCAN_MS: Final = 1_800_000
 """Every partition is scanned this often, even if its directory is unchanged."""
 
 CONFIG_APPLIED_MS: Final = 30_000

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from cleanerd.daemon.discovery.log_dir_scan import ScanContext
     from cleanerd.segments.metadata_image import ClusterMetadata
 
-SHARE: Final = 400
-"""Reading the metadata log may take one part in this many of the time.
+SHARE: Final = 2000
+"""Collecting the facts may take one part in this many of the time, so that an idle daemon takes little.
 
-With thousands of partitions that is what an idle daemon does most. Beside a broker the last five minutes of that log do
-not count anyway, and the agent reports the configuration that a cleaning uses.
+Beside a broker the last five minutes of the metadata log do not count anyway, and the agent reports the configuration
+that a cleaning uses.
 """
 
-_MAX_PAUSE_SECONDS: Final = 600.0
-"""A slower reading met a disk that hung, and is ignored."""
+_MAX_PAUSE_SECONDS: Final = 120.0
+"""After the first reading, which is the longest, or one from a disk that hung."""
 
 
 class FactsCache:
