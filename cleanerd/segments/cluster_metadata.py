@@ -53,7 +53,8 @@ def read_cluster_metadata(
 class MetadataLog:
     """The metadata log in a directory ``__cluster_metadata-0``: its newest complete snapshot and what follows (U-23).
 
-    A further reading goes on where the settled part of the last one ended. Not thread-safe.
+    A further reading goes on where the settled part of the last one ended, unless a settled snapshot ends later. Not
+    thread-safe.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -76,8 +77,12 @@ class MetadataLog:
             CleanerdError: the directory is missing or cannot be read.
         """
         for attempt in range(_ATTEMPTS):
+            known, self._settled = self._settled, None
             try:
-                return self._read(only_before_ms, younger=younger, margin_ms=margin_ms)
+                return self._read(known, only_before_ms, younger=younger, margin_ms=margin_ms)
+            except CorruptionError:
+                if known is None:  # otherwise an index may be damaged that a reading from the snapshot does not use
+                    raise
             except FileNotFoundError as error:
                 # A running broker deletes snapshots and segments that a newer snapshot covers, so try again.
                 if attempt == _ATTEMPTS - 1 or not self.directory.is_dir():
@@ -86,21 +91,21 @@ class MetadataLog:
                 raise _unreadable(self.directory, error) from error
         raise AssertionError
 
-    def _read(self, only_before_ms: int | None, *, younger: bool, margin_ms: int) -> ClusterMetadata:
-        known, self._settled = self._settled, None  # after an error the next reading begins at the snapshot
+    def _read(
+        self, known: _Replay | None, only_before_ms: int | None, *, younger: bool, margin_ms: int
+    ) -> ClusterMetadata:
         names = _names_in(self.directory)
         bases = sorted(
             parsed[0] for name in names if (parsed := parse_file_name(name)) is not None and parsed[1] == SEGMENT_SUFFIX
         )
-        newest_ms = _newest_ms(self.directory, bases[-1]) if bases else UNKNOWN_MS
+        newest_ms = _newest_ms(self.directory, bases)
         # Use the log's time and not the clock: its end may be uncommitted even after the broker stopped.
         settled_ms = newest_ms - margin_ms
         limit_ms = settled_ms if only_before_ms is None else min(settled_ms, only_before_ms - 1)
-        if known is None or known.newest_ms > limit_ms or not known.is_part_of(self.directory, bases):
+        if known is None or not known.serves(self.directory, names, bases, limit_ms):
             known = _Replay.of_snapshot(self.directory, names)
         batches = _after(self.directory, bases, known.end)
         young = known.advance(batches, limit_ms)
-        self._settled = known if known.last is not None else None
         rest = known.copy()
         image, history = rest.image, rest.image.replicas
         history.newest_ms = newest_ms
@@ -116,6 +121,7 @@ class MetadataLog:
         except (CleanerdError, OSError):
             if believed is None:
                 raise
+        self._settled = known if known.last is not None else None
         found = image.finish(margin_ms)
         # Replicas that the end of the log adds are waited for, even if they are very new.
         if believed is None:
@@ -168,7 +174,18 @@ class _Replay:
         transaction = None if self.transaction is None else list(self.transaction)
         return replace(self, image=self.image.copy(), transaction=transaction)
 
-    def is_part_of(self, directory: Path, bases: list[int]) -> bool:
+    def serves(self, directory: Path, names: list[str], bases: list[int], limit_ms: int) -> bool:
+        """Whether a reading of what is not younger than ``limit_ms`` can go on from here.
+
+        A batch with a time in the future ends the settled part for long. A snapshot that ends behind it counts as soon
+        as it is old enough.
+        """
+        later = [name for name in names if (parsed := parse_checkpoint_name(name)) is not None and parsed[0] > self.end]
+        if self.newest_ms > limit_ms or any(_snapshot_ms(directory / name) <= limit_ms for name in later):
+            return False
+        return self._is_part_of(directory, bases)
+
+    def _is_part_of(self, directory: Path, bases: list[int]) -> bool:
         """Whether the log still has the last batch: then it is the same up to there, because leaders only append.
 
         An end that was never committed is replaced by batches of another leader's epoch, which is in their headers.
@@ -281,6 +298,14 @@ def _replay_snapshot(directory: Path, names: list[str], image: MetadataImage) ->
     return 0
 
 
+def _snapshot_ms(path: Path) -> int:
+    """The time of the last batch that a snapshot contains; -1 if it is unknown."""
+    image = MetadataImage()
+    for batch in itertools.islice(_batches(path, 0, is_last=True), 1):
+        _note_snapshot_time(batch, image)
+    return image.as_of_ms
+
+
 def _note_snapshot_time(batch: _MetadataBatch, image: MetadataImage) -> None:
     for record in batch.records():
         control = read_control(record, where=batch.stored.where, position=batch.stored.position)
@@ -335,9 +360,13 @@ def _position_of(directory: Path, base: int, offset: int) -> int:
     return int(below["position"][-1]) if below.size else 0
 
 
-def _newest_ms(directory: Path, base: int) -> int:
-    """The time of the last batch of the segment ``base``; -1 if it has none."""
-    path, newest_ms = directory / file_name(base, SEGMENT_SUFFIX), UNKNOWN_MS
-    for batch in _batches(path, _position_of(directory, base, MAX_OFFSET), is_last=True):
-        newest_ms = batch.header.max_timestamp
+def _newest_ms(directory: Path, bases: list[int]) -> int:
+    """The time of the log's last batch; -1 if it has none. The active segment may be empty."""
+    newest_ms = UNKNOWN_MS
+    for base in reversed(bases):
+        path = directory / file_name(base, SEGMENT_SUFFIX)
+        for batch in _batches(path, _position_of(directory, base, MAX_OFFSET), is_last=True):
+            newest_ms = batch.header.max_timestamp
+        if newest_ms != UNKNOWN_MS:
+            break
     return newest_ms

@@ -327,8 +327,8 @@ REPLICAS = (
         "a-reading-goes-on-behind-younger-batches",
         "U-71",
         LOG,
-        "known.newest_ms > limit_ms or ",
-        "",
+        "self.newest_ms > limit_ms or any(",
+        "any(",
         ("tests/segments/test_repeated_metadata.py::test_a_growing_log",),
     ),
     Mutant(
@@ -338,6 +338,14 @@ REPLICAS = (
         "{topic_id: dict(partitions) for topic_id, partitions in self.topics.items()}",
         "dict(self.topics)",
         ("tests/segments/test_repeated_metadata.py::test_a_growing_log",),
+    ),
+    Mutant(
+        "a-time-in-the-future-ends-all-readings",
+        "U-23",
+        LOG,
+        "_snapshot_ms(directory / name) <= limit_ms for name in later",
+        "False for name in later",
+        ("tests/segments/test_repeated_metadata.py::test_one_batch_with_a_time_in_the_future",),
     ),
     Mutant(
         "each-reading-of-the-metadata-log-begins-at-the-snapshot",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 import tempfile
 from dataclasses import fields
 from pathlib import Path
@@ -118,3 +119,38 @@ def test_another_log_in_the_same_place(tmp_path: Path) -> None:
     assert log.read(only_before_ms=None).topic_configs == {"a": {"cleanup.policy": "compact"}}
     log_of(one, (0, CREATED), (1, (config(2, "a", "cleanup.policy", "delete"),)), end=90)
     assert log.read(only_before_ms=None).topic_configs == {"a": {"cleanup.policy": "delete"}}
+
+
+def test_one_batch_with_a_time_in_the_future(tmp_path: Path) -> None:
+    """U-23: all after it counts as young, until a snapshot contains it that is old enough."""
+    compact, delete = (config(2, "a", "cleanup.policy", value) for value in ("compact", "delete"))
+    directory = log_of(tmp_path / "m", (0, (*CREATED, compact)), (500_000, (NO_OP,)), (40, (delete,)), end=60)
+    log, found = MetadataLog(directory), []
+    place = directory / f"{5:020d}-{1:010d}.checkpoint"
+    for offset, minute in ((6, 61), (7, 62), (8, 70)):
+        with (directory / LOG).open("ab") as file:
+            file.write(batch_of(offset, [NO_OP], minute, 0))
+        if minute == 62:
+            values = topic("a", ID1), partition(ID1, 0, [1, 2], [1, 2]), delete
+            place.write_bytes(snapshot(*values, timestamp=T0 + 60 * MINUTE_MS))
+        read = log.read(only_before_ms=int(T0 + (minute - 5) * MINUTE_MS))
+        found.append(read.topic_configs["a"]["cleanup.policy"])
+    assert found == ["compact", "compact", "delete"]
+
+
+def test_a_damaged_index(tmp_path: Path) -> None:
+    """An index is a hint: a reading that fails by it begins at the snapshot."""
+    directory = log_of(tmp_path / "m", (0, CREATED), *[(minute, (NO_OP,)) for minute in range(1, 60)], end=90)
+    last = (directory / LOG).stat().st_size - len(batch_of(61, [NO_OP], 90, 0))
+    (directory / LOG).with_suffix(".index").write_bytes(struct.pack(">4i", 5, 100, 61, last))  # 100: inside a batch
+    log = MetadataLog(directory)
+    for _ in range(3):
+        assert everything(log.read, only_before_ms=None) == everything(MetadataLog(directory).read, only_before_ms=None)
+
+
+def test_an_empty_active_segment(tmp_path: Path) -> None:
+    """U-71: the time of the log's end is that of its last batch, in the segment before."""
+    directory = log_of(tmp_path / "m", (0, CREATED), (1, (NO_OP,)), end=90)
+    (directory / f"{4:020d}.log").touch()
+    replicas = MetadataLog(directory).read(only_before_ms=None).replicas
+    assert (replicas.newest_ms, set(replicas.topics)) == (T0 + 90 * MINUTE_MS, {ID1})
