@@ -141,8 +141,8 @@ def test_one_batch_with_a_time_in_the_future(tmp_path: Path) -> None:
 def test_a_damaged_index(tmp_path: Path) -> None:
     """An index is a hint: a reading that fails by it begins at the snapshot."""
     directory = log_of(tmp_path / "m", (0, CREATED), *[(minute, (NO_OP,)) for minute in range(1, 60)], end=90)
-    last = (directory / LOG).stat().st_size - len(batch_of(61, [NO_OP], 90, 0))
-    (directory / LOG).with_suffix(".index").write_bytes(struct.pack(">4i", 5, 100, 61, last))  # 100: inside a batch
+    (directory / f"{62:020d}.log").write_bytes(batch_of(62, [NO_OP], 92, 0))
+    (directory / LOG).with_suffix(".index").write_bytes(struct.pack(">2i", 5, 100))  # inside a batch
     log = MetadataLog(directory)
     for _ in range(3):
         assert everything(log.read, only_before_ms=None) == everything(MetadataLog(directory).read, only_before_ms=None)
