@@ -184,8 +184,8 @@ class _Logs:
 class ReportedConfig:
     """The configuration of a topic as its running broker applies it.
 
-    ``values``: the effective settings. ``topic_level``: the names of those that the topic itself sets; None: the agent,
-    of an earlier release, does not report them. ``segment_bytes``: apart, because a hidden key can change it.
+    ``values``: the effective settings. ``topic_level``: the names of those that the topic itself sets; None: the agent
+    does not report them. ``segment_bytes``: apart, because a hidden key can change it.
     """
 
     values: Mapping[str, str]

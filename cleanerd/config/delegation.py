@@ -43,9 +43,8 @@ UNKNOWN_HINT: Final = (
 InCluster = Literal["", "set", "reported", "ended"]
 """How the cluster shows that a topic has both values of ``cleanerd delegate`` (U-96); empty: it does not.
 
-``set``: the topic sets them. ``reported``: a broker does, perhaps by its defaults: its agent, of an earlier release,
-does not report what the topic sets. ``ended``: the topic set
-them until the last minutes, but the newer configuration may be uncommitted.
+``set``: the topic sets them. ``reported``: a broker does, perhaps by its defaults: its agent does not report what the
+topic sets. ``ended``: the topic set them until the last minutes, but the newer configuration may be uncommitted.
 """
 
 State = Literal["not needed", "delegated", "assumed", "undelegated", "unknown"]

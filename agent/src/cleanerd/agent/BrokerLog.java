@@ -151,8 +151,11 @@ class BrokerLog {
         return result;
     }
 
-    /** The names of the settings that the topic itself has; all others are the broker's defaults. */
+    /** The names of the settings that the topic itself has; all others are the broker's defaults. Null: unknown. */
     List<String> topicLevelSettings() throws IOException {
+        if (members.topicLevel == null) {
+            return null;
+        }
         List<String> names = new ArrayList<>();
         for (Object name : broker.values.list(Reflect.get(members.topicLevel, config()))) {
             names.add(name.toString());

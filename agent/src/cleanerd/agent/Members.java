@@ -132,7 +132,7 @@ final class Members {
 
         compact = field(logConfig, "compact");
         settings = method(logConfig, "values");
-        topicLevel = field(logConfig, "overriddenConfigs");
+        topicLevel = optionalField(logConfig, "overriddenConfigs");
         segmentSize = optional(logConfig, "segmentSize");
         segmentSizeField = segmentSize == null ? field(logConfig, "segmentSize") : null;
 
@@ -278,6 +278,14 @@ final class Members {
             return Reflect.field(owner, name);
         } catch (NoSuchFieldException | RuntimeException | LinkageError e) {
             missing.add(owner.getName() + "." + name);
+            return null;
+        }
+    }
+
+    private Field optionalField(Class<?> owner, String name) {
+        try {
+            return owner == null ? null : Reflect.field(owner, name);
+        } catch (NoSuchFieldException | RuntimeException e) {
             return null;
         }
     }
