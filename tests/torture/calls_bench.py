@@ -118,6 +118,7 @@ def forked(reported: Path, work: Callable[[], Done]) -> Done:
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
+        gc.freeze()  # a collection would destroy Kafka clients of the parent, whose threads a fork does not have
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LIMIT_SECONDS)
         output = os.open(reported, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
