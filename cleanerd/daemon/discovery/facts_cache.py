@@ -31,7 +31,7 @@ Beside a broker the last five minutes of the metadata log do not count anyway, a
 that a cleaning uses.
 """
 
-_MAX_PAUSE_SECONDS: Final = 120.0
+_MAX_PAUSE_SECONDS: Final = 60.0
 """After the first reading, which is the longest, or one from a disk that hung."""
 
 
