@@ -344,8 +344,8 @@ class BrokerFacts:
 
         Without the running broker's report of what the topic sets, the end of the metadata log counts, too.
         """
-        effective = None if reported is None else reported.values
-        if effective is not None and not has_both_values(effective):
+        effective = {} if reported is None else reported.values
+        if reported is not None and not has_both_values(effective):
             return ""
         if reported is not None and reported.topic_level is not None:
             return "set" if reported.topic_level >= BOTH_VALUES else ""
@@ -354,7 +354,7 @@ class BrokerFacts:
             return "set" if cached.has_both_values else ""
         own, newest = self._of_topic(topic), self._newest_of_topic(topic)
         if cached is not None or (own is None and newest is None):
-            return "reported" if has_both_values(own or effective or {}) else ""
+            return "reported" if has_both_values(own or effective) else ""
         if has_both_values((own if newest is None else newest) or {}):
             return "set"
         return "ended" if has_both_values(own or {}) else ""

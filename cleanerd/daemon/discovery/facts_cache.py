@@ -32,7 +32,7 @@ that a cleaning uses.
 """
 
 _MAX_PAUSE_SECONDS: Final = 60.0
-"""After the first reading, which is the longest, or one from a disk that hung."""
+"""The longest pause: the first reading takes longest, and a disk may have hung."""
 
 
 class FactsCache:
