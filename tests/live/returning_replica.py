@@ -20,9 +20,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from cleanerd.spark.launch import DRIVER_VARIABLE, require_spark
 from cleanerd_lab.demo.broker import Broker, beside
 from tests.brokers.node import Run, aged, cleanerd, wait_until
+from tests.live.kill_checks import now_loaded
 from tests.live.load import topic_config
 from tests.live.rounds import with_agent
-from tests.support.log_dirs import read_segments
+from tests.support.log_dirs import batches_of
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
@@ -241,17 +242,14 @@ class Scenario:
 
 
 def kept(node: Broker, topic: str) -> OnDisk:
-    """The records of the topic's partition on a broker's disk; a running broker may swap segments during the read."""
-    directory = node.log_dirs[0] / f"{topic}-0"
-    while True:
-        try:
-            batches = [batch for found in read_segments(directory).values() for batch in found]
-        except FileNotFoundError:
-            continue
-        data = {(r.key, r.value) for batch in batches if not batch.header.is_control for r in batch.records}
-        return OnDisk(
-            (b"k", b"v") in data, (b"k", None) in data, (b"a", b"aborted") in data, any(map(_is_abort, batches))
-        )
+    """The records of the topic's partition that the broker would load now.
+
+    In the middle of a swap, the old segment no longer has its name and the new one does not have it yet.
+    """
+    loaded = now_loaded(node.log_dirs[0] / f"{topic}-0")
+    batches = [batch for files in loaded.values() for batch in batches_of(files["log"])]
+    data = {(r.key, r.value) for batch in batches if not batch.header.is_control for r in batch.records}
+    return OnDisk((b"k", b"v") in data, (b"k", None) in data, (b"a", b"aborted") in data, any(map(_is_abort, batches)))
 
 
 def _is_abort(batch: StoredBatch) -> bool:

@@ -35,7 +35,7 @@ def _by_position(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return len(names) - (names[:1] in (["self"], ["cls"]))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_more_than_a_few_arguments_have_names() -> None:
     """Keyword-only arguments, or a value object that is built with names."""
     many = [

@@ -55,7 +55,7 @@ def helps_of(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.get_docstring(node) or ""
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_no_message_names_a_rule() -> None:
     """Python: every string that is not a docstring, and the docstrings that are ``--help``."""
     found = []

@@ -174,7 +174,15 @@ class LogDirScanner:
         self._check_start(log_dir, facts, same=before is not None and present == before.present)
         suspects = _suspects(context.in_flight, log_dir, scans, now_ms)
         self._last = _Known(
-            log_dir, choice, facts, partitions.compacted, mode, targets, excluded, present, has_suspects=bool(suspects)
+            log_dir=log_dir,
+            choice=choice,
+            facts=facts,
+            compacted=partitions.compacted,
+            mode=mode,
+            targets=targets,
+            excluded=excluded,
+            present=present,
+            has_suspects=bool(suspects),
         )
         if not same:
             for name in set(self._seen) - present:
