@@ -50,6 +50,9 @@ class DaemonLimits:
     place_seconds: float = 20.0
     """How long a scan waits for a free connection to the agent."""
 
+    one_by_one_seconds: float = 0.05
+    """How long a directory's scan waits for the scans of other directories before it begins beside them."""
+
     together_seconds: float = 2.0
     """The others do not wait for a slower scan, which is merged when it ends."""
 

@@ -171,14 +171,12 @@ class ScanLoop:
         self._publisher.soon()
 
     def _follow(self) -> None:
-        """Watch the current partitions; in a thread, because the call may hang on a disk."""
-        late = {str(path) for path in self.threads.late}
-        wanted = {key for key in self._registry.partitions if key[0] not in late}
+        """Watch the current partitions, except on disks that do not answer."""
+        log_dirs = {str(path): path for path in self._configuration.log_dirs if path not in self.threads.late}
+        wanted = {key for key in self._registry.partitions if key[0] in log_dirs}
         if self._watcher.has_lost_watches or wanted != self._followed:
             self._followed = wanted
-            dirs = self._registry.dirs
-            log_dirs = [path for path in self._configuration.log_dirs if str(path) not in late]
-            self._watcher.follow(log_dirs, [(dirs[path].path, name) for path, name in wanted if path in dirs])
+            self._watcher.follow(log_dirs.values(), wanted)
         if self._watcher.warning:
             self._publisher.warn(self._watcher.warning)
 

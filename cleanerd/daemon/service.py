@@ -81,6 +81,10 @@ WRITE_SECONDS: Final = 5.0
 """How long the daemon's end waits until the latest figures are on the disk."""
 
 TICK_SECONDS: Final = 1.0
+"""Interval of views of jobs under way."""
+
+IDLE_TICK_SECONDS: Final = 5.0
+"""The same without jobs: after a second of sleep, waking up costs more than what is done then."""
 
 ERASURE_SECONDS: Final = ERASURE_READING_MS / 1000
 """Seconds between readings of the open erasure requests. Each reads one small file, and one batch per partition."""
@@ -347,11 +351,12 @@ class Service:
         self.notifier.reloaded(self.publisher.status_line())
 
     async def _ticks(self) -> None:
-        """Update the progress every second, and send systemd's watchdog message."""
+        """Update the progress of jobs, and send systemd's watchdog message."""
         watchdog, notified_at = self.notifier.watchdog_seconds, 0.0
         status_at = time.monotonic()
         while True:
-            await asyncio.sleep(min(TICK_SECONDS, watchdog or TICK_SECONDS))
+            interval = TICK_SECONDS if self.dispatcher.running else IDLE_TICK_SECONDS
+            await asyncio.sleep(interval if watchdog is None else min(interval, watchdog / 2))
             if self.dispatcher.running or self.publisher.is_stale():
                 self.publisher.publish()
             self.notifier.resend()

@@ -53,7 +53,7 @@ async def until(reached: Callable[[], bool]) -> None:
 
 def test_a_segment_is_noticed_and_its_index_files_are_not(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         for name in (
             "00000000000000000000.index",
             "00000000000000000009.snapshot",
@@ -71,7 +71,7 @@ def test_a_segment_is_noticed_and_its_index_files_are_not(root: Path) -> None:
 @pytest.mark.parametrize("name", [".lock", ".cleanerd-agent.sock", "payments-3"])
 def test_changes_of_the_log_directory_are_noticed(root: Path, name: str) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         for other in (b"meta.properties", b"\xff\xfe", b"recovery-point-offset-checkpoint.tmp"):
             (root / os.fsdecode(other)).touch()
         (root / name).touch()
@@ -89,13 +89,13 @@ def test_a_log_directory_may_be_a_link_and_a_partition_not(root: Path) -> None:
     link.symlink_to(root / "disk")
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([link], [(link, ORDERS)])
+        watcher.follow([link], [(str(link), ORDERS)])
         assert not watcher.has_lost_watches
         (root / "disk" / ".lock").touch()
         await until(lambda: noticed == [(link, None)])
         (root / "disk" / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed[1:] == [(link, ORDERS)])
-        watcher.follow([link], [(link, TopicPartition("orders", 1))])
+        watcher.follow([link], [(str(link), TopicPartition("orders", 1))])
         assert watcher.has_lost_watches
 
     watching(story)
@@ -106,7 +106,7 @@ def test_many_events_are_all_read(root: Path) -> None:
     """More than one buffer of them, before the first one is read."""
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         for offset in range(2000):
             (root / "orders-0" / f"{offset:020}.log").touch()
         await until(lambda: len(noticed) == 2000)
@@ -116,7 +116,7 @@ def test_many_events_are_all_read(root: Path) -> None:
 
 def test_when_events_were_dropped_everything_may_have_changed(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         watcher._handle_event(Event(-1, int(flags.Q_OVERFLOW), 0, ""))
         assert noticed == [(root, None)]
 
@@ -125,11 +125,11 @@ def test_when_events_were_dropped_everything_may_have_changed(root: Path) -> Non
 
 def test_a_deleted_directory_is_lost_until_it_is_followed_again(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         (root / "orders-0").rmdir()
         await until(lambda: watcher.has_lost_watches)
         (root / "orders-0").mkdir()
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         assert not watcher.has_lost_watches
         await until(lambda: len(noticed) == 2)  # of the log directory: one deletion, one creation
         (root / "orders-0" / "00000000000000000000.log").touch()
@@ -143,7 +143,7 @@ def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
     """An event that was under way when the watch ended is dropped, and the end itself loses nothing."""
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         (root / "orders-0" / "00000000000000000000.log").touch()
         watcher.follow([root], [])
         (root / "payments-0").touch()
@@ -160,14 +160,14 @@ def test_dropped_events_make_every_watch_new(root: Path) -> None:
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         for number in range(queued + 1):
             (root / f"{number}").touch()
         (root / "orders-0").rmdir()
         (root / "orders-0").mkdir()
         await until(lambda: watcher.has_lost_watches)
         assert noticed == [(root, None)]
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         assert not watcher.has_lost_watches
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: len(noticed) == 2)
@@ -183,11 +183,11 @@ def test_another_directory_has_that_name_now(root: Path, moved: str) -> None:
     (path / "orders-0").mkdir(parents=True)
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        watcher.follow([path], [(path, ORDERS)])
+        watcher.follow([path], [(str(path), ORDERS)])
         (path / moved).resolve().rename(root / "orders-0.0f-delete")
         (path / "orders-0").mkdir(parents=True)
         await until(lambda: watcher.has_lost_watches)
-        watcher.follow([path], [(path, ORDERS)])
+        watcher.follow([path], [(str(path), ORDERS)])
         await until(lambda: (path, None) in noticed)
         for name in ("00000000000000000000.log", "00000000000000000009.log"):
             (path / "orders-0" / name).touch()
@@ -215,14 +215,14 @@ def test_a_limit_that_was_raised(root: Path) -> None:
         def reported() -> tuple[bool, bool]:
             return "max_user_watches" in watcher.warning, watcher.has_lost_watches
 
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         assert reported() == (True, False)
         is_limited = False
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         assert reported() == (True, False), "not at every scan"
         now += RETRY_SECONDS
         assert reported() == (True, True)
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         assert reported() == (False, False)
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed == [(root, ORDERS)])
@@ -243,7 +243,7 @@ def test_too_many_instances(root: Path) -> None:
     async def story(watcher: Watcher, noticed: Noticed) -> None:
         assert "max_user_instances" in watcher.warning
         await until(lambda: tries[0] == 3 and watcher.has_lost_watches)
-        watcher.follow([root], [(root, ORDERS)])
+        watcher.follow([root], [(str(root), ORDERS)])
         assert watcher.warning == ""
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed == [(root, ORDERS)])

@@ -609,6 +609,14 @@ DAEMON = (
         ("tests/daemon/test_log_dir_scanner.py::test_a_reported_partition_is_scanned_if_it_changed",),
     ),
     Mutant(
+        "texts-of-a-single-status-are-kept",
+        "20,000 partitions in 150 MiB",
+        "cleanerd/daemon/http/status_body.py",
+        "texts if self._asked_at - before <= REGULAR_SECONDS else {}",
+        "texts",
+        ("tests/daemon/test_status_body.py::test_texts_are_kept_for_a_client_that_asks_regularly",),
+    ),
+    Mutant(
         "a-suspect-among-the-first",
         "a suspect comes last and alone",
         "cleanerd/daemon/registry/cleaning_queue.py",

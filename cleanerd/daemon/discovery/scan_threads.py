@@ -233,8 +233,13 @@ class ScanThreads:
         self._missed |= self._behind.keys() & wanted.keys()
         away = mute | self.late | self._behind.keys()
         answering = [path for path in wanted if path in self._managed and path not in away]
-        scans = {path: asyncio.ensure_future(self._scan_directory(path, context, wanted[path])) for path in answering}
+        scans: dict[Path, asyncio.Future[None]] = {}
         try:
+            for path in answering:
+                # Threads that scan at once wait for Python's lock: on unchanged directories that triples the CPU.
+                if scans:
+                    await asyncio.wait(scans.values(), timeout=self._limits.one_by_one_seconds)
+                scans[path] = asyncio.ensure_future(self._scan_directory(path, context, wanted[path]))
             if scans:
                 await asyncio.wait(scans.values(), timeout=None if wait_for_all else self._limits.together_seconds)
         except asyncio.CancelledError:

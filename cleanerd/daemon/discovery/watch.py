@@ -10,9 +10,9 @@ import asyncio
 import errno
 import math
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import structlog
 from inotify_simple import Event, INotify, flags
@@ -30,6 +30,9 @@ _IN_PARTITION: Final = (
 """A swap renames each file several times: of the two names of a rename the new one is enough."""
 _IN_LOG_DIR: Final = flags.CREATE | flags.DELETE | flags.MOVED_FROM | flags.MOVED_TO | flags.MOVE_SELF | flags.ONLYDIR
 _FULL: Final = frozenset({errno.ENOSPC, errno.EMFILE, errno.ENOMEM})
+
+_Place: TypeAlias = tuple[str, TopicPartition | None]
+"""A watched directory: a log directory and a partition in it; None: the log directory itself."""
 
 PAUSE_SECONDS: Final = 0.1
 """A swap causes some dozens of events: they are read together, and most need no scan."""
@@ -57,10 +60,8 @@ class Watcher:
         self._clock = clock
         self._make = make
         self._inotify: INotify | None = None
-        # Paths as text: for thousands of them, Path would cost more than the watch.
-        self._watches: dict[str, int] = {}
-        self._paths: dict[int, str] = {}
-        self._partitions: dict[str, tuple[Path, TopicPartition]] = {}
+        self._watches: dict[_Place, int] = {}
+        self._places: dict[int, _Place] = {}
         self._log_dirs: dict[str, Path] = {}
         self.warning = ""
         self._lost = self._unsure = False
@@ -84,39 +85,40 @@ class Watcher:
         with self._inotify as events:
             while True:
                 await _is_readable(events.fileno())
+                await asyncio.sleep(self._rest_seconds)
                 for event in events.read(timeout=0):
                     self._handle_event(event)
-                await asyncio.sleep(self._rest_seconds)
 
-    def follow(self, log_dirs: Collection[Path], partitions: Iterable[tuple[Path, TopicPartition]]) -> None:
-        """Watch exactly these log directories and these partitions in them."""
+    def follow(self, log_dirs: Collection[Path], partitions: Collection[tuple[str, TopicPartition]]) -> None:
+        """Watch exactly these log directories, and these partitions with the text of their log directory."""
         if self._inotify is None or (self.warning and self._clock() < self._again_at):
             return
-        self._partitions = {f"{log_dir}/{name}": (log_dir, name) for log_dir, name in partitions}
         self._log_dirs = {str(path): path for path in log_dirs}
-        wanted = self._log_dirs.keys() | self._partitions.keys()
-        for path in self._watches.keys() - wanted:
-            self._forget(path)
+        wanted: set[_Place] = {*partitions, *((path, None) for path in self._log_dirs)}
+        for place in self._watches.keys() - wanted:
+            self._forget(place)
         missing = wanted if self._unsure else wanted - self._watches.keys()
         self.warning, self._again_at = "", math.inf
         self._lost = self._unsure = False
-        for path in missing:
+        for place in missing:
             try:
-                self._add(self._inotify, path)
+                self._add(self._inotify, place)
             except OSError as error:
                 if error.errno in _FULL:
                     self._disable(error)
                     return
                 self._lost = True  # it disappeared: the next scan reports it
 
-    def _add(self, inotify: INotify, path: str) -> None:
+    def _add(self, inotify: INotify, place: _Place) -> None:
         """Add a watch; does nothing for an existing one. Raises OSError."""
+        path, name = place
         # The operator may name a link; a partition is never a link.
-        watch = inotify.add_watch(path, _IN_LOG_DIR if path in self._log_dirs else _IN_PARTITION)
-        if self._watches.get(path) != watch:
-            if path in self._watches:
-                self._forget(path)
-            self._watches[path], self._paths[watch] = watch, path
+        directory, kinds = (path, _IN_LOG_DIR) if name is None else (f"{path}/{name}", _IN_PARTITION)
+        watch = inotify.add_watch(directory, kinds)
+        if self._watches.get(place) != watch:
+            if place in self._watches:
+                self._forget(place)
+            self._watches[place], self._places[watch] = watch, place
 
     def _handle_event(self, event: Event) -> None:
         if event.mask & flags.Q_OVERFLOW:
@@ -125,35 +127,37 @@ class Watcher:
             for each in self._log_dirs.values():
                 self._changed(each, None)
             return
-        path = self._paths.get(event.wd)
-        if path is None:
+        place = self._places.get(event.wd)
+        if place is None:
             return  # an event from before the watch was removed
+        path, name = place
         if event.mask & flags.IGNORED:
-            del self._paths[event.wd]
-            if self._watches.get(path) == event.wd:
-                del self._watches[path]
+            del self._places[event.wd]
+            if self._watches.get(place) == event.wd:
+                del self._watches[place]
                 self._lost = True
         elif event.mask & flags.MOVE_SELF:
-            self._moved(path)
-        elif path in self._partitions:
+            self._moved(place)
+        elif name is not None:
             # Indexes and snapshots come with a segment; staged files are cleanerd's own.
             if SEGMENT_SUFFIX in event.name:
-                self._changed(*self._partitions[path])
+                self._changed(self._log_dirs[path], name)
         elif event.name in {LOCK_FILE, SOCKET} or parse_topic_partition_dir(event.name) is not None:
             self._changed(self._log_dirs[path], None)
 
-    def _moved(self, path: str) -> None:
+    def _moved(self, place: _Place) -> None:
         """The directory was renamed because its topic is deleted. Another one may have this name by now."""
-        self._forget(path)
+        self._forget(place)
         self._lost = True
-        if path in self._log_dirs:
-            for each in [each for each in self._watches if each.startswith(f"{path}/")]:
+        path, name = place
+        if name is None:
+            for each in [each for each in self._watches if each[0] == path]:
                 self._forget(each)
             self._changed(self._log_dirs[path], None)
 
-    def _forget(self, path: str) -> None:
-        watch = self._watches.pop(path)
-        self._paths.pop(watch, None)
+    def _forget(self, place: _Place) -> None:
+        watch = self._watches.pop(place)
+        self._places.pop(watch, None)
         if self._inotify is not None:
             try:
                 self._inotify.rm_watch(watch)

@@ -1,20 +1,28 @@
 """The body of ``/status``, made once per view.
 
 A busy daemon makes a new view every second, in which few of thousands of partitions have changed. Views are immutable
-and share unchanged parts, so the text of a partition is reused if it is the same object.
+and share unchanged parts, so the text of a partition is reused if it is the same object. The texts take a kilobyte per
+partition, so they are kept for a client that asks regularly, and not after a single request.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from cleanerd.daemon.view import DaemonView, PartitionView
 
 _LEVEL: Final = 1  # names repeat often: a higher level takes three times as long and saves a tenth
+
+REGULAR_SECONDS: Final = 60.0
+"""A client that asks again within this time asks regularly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +37,9 @@ class StatusBytes:
 class StatusBody:
     """Makes bodies; for one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._asked_at = -math.inf
         self._view: DaemonView | None = None
         self._body: StatusBytes | None = None
         self._texts: dict[int, tuple[PartitionView, str]] = {}
@@ -47,12 +57,13 @@ class StatusBody:
 
     def plain(self, view: DaemonView) -> bytes:
         """``view.to_json()`` as text, uncompressed."""
+        before, self._asked_at = self._asked_at, self._clock()
         texts: dict[int, tuple[PartitionView, str]] = {}
         for partition in view.partitions:
             known = self._texts.get(id(partition))
             # The pair keeps the object alive, so that no other one can have its id.
             texts[id(partition)] = known or (partition, encode(partition.to_json()))
-        self._texts = texts
+        self._texts = texts if self._asked_at - before <= REGULAR_SECONDS else {}
         head = encode(view.to_json_without_partitions())
         partitions = ",".join(texts[id(partition)][1] for partition in view.partitions)
         return f'{head[:-1]},"partitions":[{partitions}]}}'.encode()
