@@ -30,7 +30,7 @@ def counted(plain: PartitionView) -> Counted:
 @pytest.mark.parametrize(
     ("pauses", "made"), [((1, 1, 1), 2), ((REGULAR_SECONDS, 1), 2), ((REGULAR_SECONDS + 1, REGULAR_SECONDS + 1), 3)]
 )
-def test_texts_are_kept_for_a_client_that_asks_regularly(pauses: tuple[float, ...], made: int) -> None:
+def test_texts_are_kept_for_regular_requests(pauses: tuple[float, ...], made: int) -> None:
     """The second request within a minute keeps them; with 20,000 partitions they take 18 MiB."""
     now = 1000.0
     body = StatusBody(lambda: now)

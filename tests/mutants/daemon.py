@@ -612,9 +612,9 @@ DAEMON = (
         "texts-of-a-single-status-are-kept",
         "20,000 partitions in 150 MiB",
         "cleanerd/daemon/http/status_body.py",
-        "texts if self._asked_at - before <= REGULAR_SECONDS else {}",
+        "texts if self._requested_at - before <= REGULAR_SECONDS else {}",
         "texts",
-        ("tests/daemon/test_status_body.py::test_texts_are_kept_for_a_client_that_asks_regularly",),
+        ("tests/daemon/test_status_body.py::test_texts_are_kept_for_regular_requests",),
     ),
     Mutant(
         "a-suspect-among-the-first",

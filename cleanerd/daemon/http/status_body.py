@@ -2,7 +2,7 @@
 
 A busy daemon makes a new view every second, in which few of thousands of partitions have changed. Views are immutable
 and share unchanged parts, so the text of a partition is reused if it is the same object. The texts take a kilobyte per
-partition, so they are kept for a client that asks regularly, and not after a single request.
+partition, so they are kept for a client with regular requests, and not after a single one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LEVEL: Final = 1  # names repeat often: a higher level takes three times as long and saves a tenth
 
 REGULAR_SECONDS: Final = 60.0
-"""A client that asks again within this time asks regularly."""
+"""A request within this time of the last one is a regular one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class StatusBody:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._asked_at = -math.inf
+        self._requested_at = -math.inf
         self._view: DaemonView | None = None
         self._body: StatusBytes | None = None
         self._texts: dict[int, tuple[PartitionView, str]] = {}
@@ -57,13 +57,13 @@ class StatusBody:
 
     def plain(self, view: DaemonView) -> bytes:
         """``view.to_json()`` as text, uncompressed."""
-        before, self._asked_at = self._asked_at, self._clock()
+        before, self._requested_at = self._requested_at, self._clock()
         texts: dict[int, tuple[PartitionView, str]] = {}
         for partition in view.partitions:
             known = self._texts.get(id(partition))
             # The pair keeps the object alive, so that no other one can have its id.
             texts[id(partition)] = known or (partition, encode(partition.to_json()))
-        self._texts = texts if self._asked_at - before <= REGULAR_SECONDS else {}
+        self._texts = texts if self._requested_at - before <= REGULAR_SECONDS else {}
         head = encode(view.to_json_without_partitions())
         partitions = ",".join(texts[id(partition)][1] for partition in view.partitions)
         return f'{head[:-1]},"partitions":[{partitions}]}}'.encode()
