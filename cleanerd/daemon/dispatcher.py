@@ -97,6 +97,8 @@ class Dispatcher:
         self._changed = changed
         self._broke = broke
         self.running: dict[Key, CleaningJob] = {}
+        self.begun = asyncio.Event()
+        """Set when a job begins; the waiting task clears it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._queue = CleaningQueue(registry)
@@ -197,6 +199,7 @@ class Dispatcher:
         self.estimator.stop(lambda _job: True)
         self._registry.begun(entry.key, trigger)
         self.running[entry.key] = job
+        self.begun.set()
         task = asyncio.create_task(self._work(entry, job))
         self._tasks.add(task)
         task.add_done_callback(self._task_ended)

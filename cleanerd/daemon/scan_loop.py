@@ -76,7 +76,7 @@ class ScanLoop:
         self._watcher = watcher(self._noticed)
         self._noticed_names: dict[Path, set[TopicPartition] | None] = {}
         self._wake = asyncio.Event()
-        self._followed: set[Key] = set()
+        self._followed: tuple[set[str], set[Key]] = set(), set()
 
     async def run(self, ready: Callable[[], None]) -> None:
         """Runs until cancelled. ``ready`` is called after the first scan of everything.
@@ -174,8 +174,9 @@ class ScanLoop:
         """Watch the current partitions, except on disks that do not answer."""
         log_dirs = {str(path): path for path in self._configuration.log_dirs if path not in self.threads.late}
         wanted = {key for key in self._registry.partitions if key[0] in log_dirs}
-        if self._watcher.has_lost_watches or wanted != self._followed:
-            self._followed = wanted
+        followed = set(log_dirs), wanted
+        if self._watcher.has_lost_watches or followed != self._followed:
+            self._followed = followed
             self._watcher.follow(log_dirs.values(), wanted)
         if self._watcher.warning:
             self._publisher.warn(self._watcher.warning)

@@ -355,8 +355,13 @@ class Service:
         watchdog, notified_at = self.notifier.watchdog_seconds, 0.0
         status_at = time.monotonic()
         while True:
-            interval = TICK_SECONDS if self.dispatcher.running else IDLE_TICK_SECONDS
-            await asyncio.sleep(interval if watchdog is None else min(interval, watchdog / 2))
+            most = IDLE_TICK_SECONDS if watchdog is None else min(IDLE_TICK_SECONDS, watchdog / 2)
+            tick = min(TICK_SECONDS, most)
+            if not self.dispatcher.running:
+                with contextlib.suppress(TimeoutError):
+                    await with_timeout(most - tick, self.dispatcher.begun.wait())
+            await asyncio.sleep(tick)
+            self.dispatcher.begun.clear()
             if self.dispatcher.running or self.publisher.is_stale():
                 self.publisher.publish()
             self.notifier.resend()

@@ -79,9 +79,10 @@ def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
     help="Directory for the generated logs. Default: the system's temporary directory.",
 )
 def bench(common: Common, *, size: int, names: tuple[str, ...], repeat: int, parent: Path | None) -> int:
-    """Measure this machine: kernel stages, and whole cleanings compared with copying the same bytes.
+    """Measure this machine: steps of a cleaning, and whole cleanings compared with copying the same bytes.
 
-    It generates logs and removes them again. It needs free space of about four times --size.
+    It generates logs and removes them again. It needs free space of about four times --size. A small --size and a busy
+    machine give higher figures.
     """
     common.load_settings()  # not used, but a wrong --set is an error in every command
     shapes = [shape for shape in SHAPES if not names or shape.name in names]
@@ -131,15 +132,16 @@ def _print_report(output: Output, start: Cost, measured: Sequence[Measured]) -> 
         ],
     )
     output.line()
-    output.line("Kernel stages: CPU nanoseconds per record, data in memory")
+    output.line("Steps of a cleaning in compiled code: CPU nanoseconds per record, data in memory")
     names = [field.name for field in dataclasses.fields(Stages)]
     output.table(
         (Column("log"), *(Column(name, right=True) for name in names)),
         [[each.log.shape.name, *(f"{getattr(each.stages, name):.1f}" for name in names)] for each in measured],
     )
+    output.line("put, contains: the offset map. rewrite: new batches without the superseded records.")
     output.line()
     output.line("Whole cleanings, each in its own process, with fsync and verification")
-    titles = ("CPU ns per record", "CPU / floor", "wall", "cp", "wall / cp", "GB/s of input")
+    titles = ("CPU ns per record", "CPU / floor", "wall", "cp", "wall / cp", "MiB/s of input")
     output.table(
         (Column("log"), *(Column(title, right=True) for title in titles)),
         [_total_row(each, start) for each in measured],
@@ -159,7 +161,7 @@ def _total_row(each: Measured, start: Cost) -> list[str]:
         human_ms(1000 * wall_seconds),
         human_ms(1000 * each.copy_seconds),
         f"{wall_seconds / each.copy_seconds:.1f}",
-        f"{each.log.log_bytes / wall_seconds / 1e9:.2f}",
+        f"{each.log.log_bytes / wall_seconds / 2**20:.0f}",
     ]
 
 

@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import uvloop
@@ -17,16 +17,20 @@ from cleanerd.cli.output import Output
 from cleanerd.cli.run import reread
 from cleanerd.config.load import Settings, load_settings
 from cleanerd.daemon.configuration import Configuration
+from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.superseded_by_reload import is_superseded
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from tests.daemon.process import Daemon, large, leftovers, newest
-from tests.daemon.service import assignments, broker, until
+from tests.daemon.service import assignments, broker, serve, until
+from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from cleanerd.daemon.work.job import CleaningJob
 
 RUNS = ["cleanerd.mode=auto"]
@@ -125,6 +129,29 @@ def test_log_directories_that_the_brokers_file_has_now(tmp_path: Path) -> None:
     properties.write_text(f"log.dirs={tmp_path}/b\n")
     assert configuration.reload().keys == (f"log.dirs in {properties}",)
     assert configuration.log_dirs == (tmp_path / "b",)
+
+
+def test_an_empty_log_directory_that_is_added_is_watched(root: Path) -> None:
+    """It was not watched until a scan of everything found its first partition."""
+    added = make_log_dir(root.parent / "added", {})
+    properties = root.parent / "server.properties"
+    properties.write_text(f"log.dirs={root}\n")
+    followed: list[set[Path]] = []
+
+    class Recorded(Watcher):
+        def follow(self, log_dirs: Collection[Path], partitions: Any) -> None:
+            followed.append(set(log_dirs))
+            super().follow(log_dirs, partitions)
+
+    async def story(service: Service) -> None:
+        await until("the first one is watched", lambda: followed[-1] == {root})
+        properties.write_text(f"log.dirs={root},{added}\n")
+        service.reload()
+        await until("both are watched", lambda: followed[-1] == {root, added})
+
+    settings = [each for each in assignments(root) if not each.startswith("cleanerd.log.dirs")]
+    with broker(root):
+        serve([*settings, f"cleanerd.broker.properties={properties}"], story, watcher=Recorded)
 
 
 def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:

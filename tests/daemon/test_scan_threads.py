@@ -470,3 +470,48 @@ def test_a_directory_dropped_just_before_it_hangs(root: Path) -> None:
         await until("it is given back", lambda: scene.released == [root])
 
     asyncio.run(story())
+
+
+class Order(LogDirScanner):
+    """Notes begins and ends of scans; ``hanging`` directories wait for ``works``."""
+
+    noted: list[tuple[str, str]]
+    hanging: frozenset[str]
+    works: threading.Event
+
+    def scan(self, context: ScanContext, only: Any = None) -> LogDirScan:
+        self.noted.append((self.path.name, "begins"))
+        if self.path.name in self.hanging:
+            self.works.wait(PATIENCE_SECONDS)
+        found = super().scan(context, only)
+        self.noted.append((self.path.name, "ends"))
+        return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hanging", [frozenset(), frozenset({"disk0"})])
+def test_a_scan_waits_for_the_one_before_it_only(root: Path, hanging: frozenset[str]) -> None:
+    """One after the other; beside a disk that hangs, only the next one waits for it, and for a moment."""
+    log_dirs = [make_log_dir(root / f"disk{number}", {"orders-0": two_groups()}) for number in range(4)]
+    works, noted = threading.Event(), list[tuple[str, str]]()
+    scanner = type("Noting", (Order,), {"noted": noted, "hanging": hanging, "works": works})
+    limits = DaemonLimits(one_by_one_seconds=3.0 if hanging else PATIENCE_SECONDS, together_seconds=0.1)
+    scans = ScanThreads(lambda _found: None, lambda _text: None, lambda: None, limits, scanner=scanner)
+
+    async def story() -> float:
+        scans.attend(log_dirs)
+        began = time.monotonic()
+        await scans.scan(world(root), dict.fromkeys(log_dirs), wait_for_all=False)
+        took = time.monotonic() - began
+        works.set()
+        await until("all have ended", lambda: sum(what == "ends" for _, what in noted) == len(log_dirs))
+        return took
+
+    took = asyncio.run(story())
+    scans.close()
+    one_by_one = [(f"disk{number}", what) for number in range(4) for what in ("begins", "ends")]
+    if hanging:
+        assert [each for each in noted if each[0] != "disk0"] == one_by_one[2:]
+        assert 3.0 <= took < 8.0
+    else:
+        assert noted == one_by_one

@@ -155,11 +155,23 @@ def test_an_event_of_an_ended_watch_is_dropped(root: Path) -> None:
 
 
 @pytest.mark.long
-def test_dropped_events_make_every_watch_new(root: Path) -> None:
-    """The watch went with its directory, without an event: a topic that was created again was never watched."""
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_dropped_events_make_every_watch_new(root: Path, is_limited: bool) -> None:
+    """The watch went with its directory, without an event: a topic that was created again was never watched.
+
+    ``is_limited``: a system limit prevents the first try.
+    """
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
+    fails, now = False, 1000.0
+
+    class Limited(INotify):  # type: ignore[misc]
+        def add_watch(self, *arguments: Any) -> Any:
+            if fails:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().add_watch(*arguments)
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
+        nonlocal fails, now
         watcher.follow([root], [(str(root), ORDERS)])
         for number in range(queued + 1):
             (root / f"{number}").touch()
@@ -167,13 +179,18 @@ def test_dropped_events_make_every_watch_new(root: Path) -> None:
         (root / "orders-0").mkdir()
         await until(lambda: watcher.has_lost_watches)
         assert noticed == [(root, None)]
+        if is_limited:
+            fails = True
+            watcher.follow([root], [(str(root), ORDERS)])
+            fails = False
+            now += RETRY_SECONDS
         watcher.follow([root], [(str(root), ORDERS)])
         assert not watcher.has_lost_watches
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: len(noticed) == 2)
         assert noticed[-1] == (root, ORDERS)
 
-    watching(story)
+    watching(story, make=Limited, clock=lambda: now)
 
 
 @pytest.mark.parametrize("moved", ["orders-0", "."])

@@ -238,8 +238,9 @@ class ScanThreads:
             for path in answering:
                 # Threads that scan at once wait for Python's lock: on unchanged directories that triples the CPU.
                 if scans:
-                    await asyncio.wait(scans.values(), timeout=self._limits.one_by_one_seconds)
-                scans[path] = asyncio.ensure_future(self._scan_directory(path, context, wanted[path]))
+                    await asyncio.wait([*scans.values()][-1:], timeout=self._limits.one_by_one_seconds)
+                if path not in self.late:
+                    scans[path] = asyncio.ensure_future(self._scan_directory(path, context, wanted[path]))
             if scans:
                 await asyncio.wait(scans.values(), timeout=None if wait_for_all else self._limits.together_seconds)
         except asyncio.CancelledError:

@@ -85,9 +85,9 @@ class Watcher:
         with self._inotify as events:
             while True:
                 await _is_readable(events.fileno())
-                await asyncio.sleep(self._rest_seconds)
                 for event in events.read(timeout=0):
                     self._handle_event(event)
+                await asyncio.sleep(self._rest_seconds)
 
     def follow(self, log_dirs: Collection[Path], partitions: Collection[tuple[str, TopicPartition]]) -> None:
         """Watch exactly these log directories, and these partitions with the text of their log directory."""
@@ -99,7 +99,7 @@ class Watcher:
             self._forget(place)
         missing = wanted if self._unsure else wanted - self._watches.keys()
         self.warning, self._again_at = "", math.inf
-        self._lost = self._unsure = False
+        self._lost = False
         for place in missing:
             try:
                 self._add(self._inotify, place)
@@ -108,6 +108,7 @@ class Watcher:
                     self._disable(error)
                     return
                 self._lost = True  # it disappeared: the next scan reports it
+        self._unsure = False
 
     def _add(self, inotify: INotify, place: _Place) -> None:
         """Add a watch; does nothing for an existing one. Raises OSError."""

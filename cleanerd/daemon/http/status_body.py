@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _LEVEL: Final = 1  # names repeat often: a higher level takes three times as long and saves a tenth
 
-REGULAR_SECONDS: Final = 60.0
-"""A request within this time of the last one is a regular one."""
+REGULAR_SECONDS: Final = 150.0
+"""A request within this time of the last one is a regular one: clients poll once a minute or more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,10 @@ class StatusBody:
 
     def of(self, view: DaemonView) -> StatusBytes:
         """The body of ``view``: ``view.to_json()`` as text."""
+        is_regular = self._note_request()
         if self._body is not None and self._view is view:
             return self._body
-        plain = self.plain(view)
+        plain = self._text(view, keep=is_regular)
         self._count += 1
         etag = f"{view.started_ms:x}-{view.made_ms:x}-{self._count:x}"
         self._view, self._body = view, StatusBytes(plain, gzip.compress(plain, _LEVEL, mtime=0), etag)
@@ -57,13 +58,20 @@ class StatusBody:
 
     def plain(self, view: DaemonView) -> bytes:
         """``view.to_json()`` as text, uncompressed."""
+        return self._text(view, keep=self._note_request())
+
+    def _note_request(self) -> bool:
+        """Returns whether it is a regular one."""
         before, self._requested_at = self._requested_at, self._clock()
+        return self._requested_at - before <= REGULAR_SECONDS
+
+    def _text(self, view: DaemonView, *, keep: bool) -> bytes:
         texts: dict[int, tuple[PartitionView, str]] = {}
         for partition in view.partitions:
             known = self._texts.get(id(partition))
             # The pair keeps the object alive, so that no other one can have its id.
             texts[id(partition)] = known or (partition, encode(partition.to_json()))
-        self._texts = texts if self._requested_at - before <= REGULAR_SECONDS else {}
+        self._texts = texts if keep else {}
         head = encode(view.to_json_without_partitions())
         partitions = ",".join(texts[id(partition)][1] for partition in view.partitions)
         return f'{head[:-1]},"partitions":[{partitions}]}}'.encode()
