@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,15 +118,18 @@ def legacy(draw: st.DrawFn, base_offset: int = 0) -> bytes:
         return encode_legacy(
             base_offset, draw(_KEYS), draw(_VALUES), magic=magic, timestamp=timestamp, attributes=attributes
         )
-    offset = base_offset if magic == 0 else draw(st.sampled_from([0, 0, 3]))
-    inner, last = b"", 0
-    for _ in range(draw(st.integers(1, 5))):
+    steps = draw(st.lists(st.sampled_from([1, 1, 2, 3_000_000]), max_size=4))
+    offsets = [*accumulate(steps, initial=base_offset if magic == 0 else draw(st.sampled_from([0, 0, 3])))]
+    highest = offsets[-1]
+    if draw(st.integers(0, 5)) == 0:  # U-45: offsets that decrease; the last one of magic 1 is the wrapper's
+        offsets = draw(st.permutations(offsets if magic == 0 else offsets[:-1])) + offsets[len(offsets) - magic :]
+    inner = b""
+    for offset in offsets:
         kind = magic if draw(st.integers(0, 5)) else 1 - magic
         inner += encode_legacy(offset, draw(_KEYS), draw(_VALUES), magic=kind, timestamp=draw(_TIMESTAMPS))
-        last, offset = offset, offset + draw(st.sampled_from([1, 1, 2, 3_000_000]))
     if draw(st.integers(0, 9)) == 0:
-        inner += encode_legacy(offset, b"cut", b"off", magic=magic)[: draw(st.integers(1, 20))]
-    wrapper_offset = last if magic == 0 else base_offset + last
+        inner += encode_legacy(highest + 1, b"cut", b"off", magic=magic)[: draw(st.integers(1, 20))]
+    wrapper_offset = highest if magic == 0 else base_offset + highest
     return encode_wrapper(
         wrapper_offset, inner, magic=magic, codec=codec, timestamp=timestamp, append_time=draw(st.booleans())
     )

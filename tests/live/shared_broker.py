@@ -14,6 +14,7 @@ from kafka.admin import KafkaAdminClient
 from cleanerd.broker.agent_client import AgentClient
 from cleanerd.broker.agent_facts import fetch_info, fetch_log
 from cleanerd.broker.agent_transport import SOCKET
+from cleanerd.errors import AgentRefusalError
 from cleanerd.format.names import TopicPartition as Name
 from cleanerd.policy.version import encode_version
 from cleanerd.segments.log_dir import cleaner_offset
@@ -152,4 +153,13 @@ def delete(broker: Broker, topic: str) -> None:
 
 def move(broker: Broker, topic: str) -> None:
     target = begin_move(broker, topic)
-    wait_until("the partition is in the other directory", lambda: facts(broker, topic).dir == f"{target}/{topic}-0")
+
+    def is_there() -> bool:
+        try:
+            return facts(broker, topic).dir == f"{target}/{topic}-0"
+        except AgentRefusalError as error:
+            if not error.moved_on:  # the old log is being renamed
+                raise
+            return False
+
+    wait_until("the partition is in the other directory", is_there)

@@ -138,6 +138,8 @@ def decode_chunk(
                 facts = [(message.value is not None, 0, 0) for message in messages]
                 if any(message.magic != header.magic for message in messages):
                     chunk.batches.mixed_magic.append(len(chunk.batches.headers))
+                if not all(one.offset < other.offset for one, other in pairwise(messages)):
+                    chunk.batches.unordered.append(len(chunk.batches.headers))
             else:
                 if verify_crc:
                     check_crc(header, batch)

@@ -60,9 +60,9 @@ def open_legacy(header: Header, batch: bytes, *, verify_crc: bool, limit: int) -
     frames = list(_frames(plain))
     if not frames:
         raise BadBatchError
-    (first, _), (last, _) = frames[0], frames[-1]
+    lowest, last = min(offset for offset, _ in frames), frames[-1][0]
     shift = header.base_offset - last if header.magic == 1 and header.base_offset else 0
-    base = first + shift
+    base = lowest + shift
     if not 0 <= shift < 1 << 63 or not base >= 0 or not 0 <= header.base_offset - base < 1 << 31:
         raise BadBatchError
     real = replace(header, base_offset=base, last_offset_delta=header.base_offset - base, record_count=len(frames))
@@ -92,16 +92,15 @@ def _frames(plain: bytes) -> Iterator[tuple[int, int]]:
 
 def messages_of(opened: Opened) -> Iterator[Message]:
     """The messages as a consumer sees them; BadBatchError."""
-    at, previous, header = 0, -1, opened.header
+    at, header = 0, opened.header
     for index in range(header.record_count):
         (size,) = struct.unpack_from(">i", opened.plain, at + 8)
         message = _parse(opened.plain[at : at + size + 12], index, verify_crc=opened.verify_crc)
         at += size + 12
         offset = message.offset + opened.shift
         nested = opened.wrapped and message.attributes & 7
-        if nested or not previous < offset <= header.last_offset:
+        if nested or offset > header.last_offset:
             raise BadBatchError(index)
-        previous = offset
         appended = opened.wrapped and message.magic == 1 and header.append_time
         yield replace(message, offset=offset, timestamp=header.max_timestamp if appended else message.timestamp)
 
@@ -134,10 +133,11 @@ def kept_of(opened: Opened, keep: list[bool]) -> list[Message]:
 
 
 def _rebuilt(header: Header, kept: list[Message]) -> Header:
+    offsets = [each.offset for each in kept]
     return replace(
         header,
-        base_offset=kept[0].offset,
-        last_offset_delta=kept[-1].offset - kept[0].offset,
+        base_offset=min(offsets),
+        last_offset_delta=max(offsets) - min(offsets),
         max_timestamp=header.max_timestamp if header.append_time else max([-1, *(each.timestamp for each in kept)]),
         record_count=len(kept),
     )
@@ -146,14 +146,15 @@ def _rebuilt(header: Header, kept: list[Message]) -> Header:
 def converted(header: Header, kept: list[Message], horizon: int) -> tuple[Header, bytes]:
     """Header and payload of the v2 batch that F-3.3 makes of them."""
     base = horizon if horizon >= 0 else kept[0].timestamp
+    rebuilt = _rebuilt(header, kept)
     payload = b""
     for message in kept:
-        body = b"\0" + varint(wrap(message.timestamp - base)) + varint(message.offset - kept[0].offset)
+        body = b"\0" + varint(wrap(message.timestamp - base)) + varint(message.offset - rebuilt.base_offset)
         for content in (message.key, message.value):
             body += varint(-1) if content is None else varint(len(content)) + content
         payload += varint(len(body) + 1) + body + b"\0"
     rebuilt = replace(
-        _rebuilt(header, kept),
+        rebuilt,
         magic=2,
         attributes=header.attributes & 0x0F | (0x40 if horizon >= 0 else 0),
         base_timestamp=base,
@@ -162,12 +163,15 @@ def converted(header: Header, kept: list[Message], horizon: int) -> tuple[Header
 
 
 def rebuilt_legacy(header: Header, kept: list[Message]) -> tuple[Header, bytes]:
-    """The batch that F-3.2 makes of them, and its header."""
+    """The batch that F-3.2 makes of them, and its header; BadBatchError."""
     codec, append_time = header.attributes & 7, header.attributes & APPEND_TIME
     rebuilt = _rebuilt(header, kept)
     if header.magic == 0:
         rebuilt = replace(rebuilt, max_timestamp=-1)
-    subtract = kept[0].offset if codec and header.magic == 1 else 0
+    is_relative = bool(codec) and header.magic == 1
+    if is_relative and kept[-1].offset < rebuilt.last_offset:
+        raise BadBatchError  # U-45
+    subtract = rebuilt.base_offset if is_relative else 0
     plain = b"".join(
         encode_legacy(
             message.offset - subtract,
