@@ -1,4 +1,4 @@
-"""The text of ``/status`` is made anew only where it changed, and is not kept for a single request."""
+"""The text of ``/status`` is made again only where it changed, and is not kept for a single request."""
 
 from __future__ import annotations
 
