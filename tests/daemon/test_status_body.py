@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -41,3 +41,14 @@ def test_texts_are_kept_for_regular_requests(pauses: tuple[float, ...], made: in
         texts.append(body.plain(shown))
     assert Counted.made == made
     assert len(set(texts)) == 1
+
+
+def test_requests_of_an_unchanged_view_are_regular_ones() -> None:
+    """They are answered from the cached body, and were not counted."""
+    now = 1000.0
+    body = StatusBody(lambda: now)
+    first = view(partitions=(counted(partition()),))
+    for shown in (first, first, replace(first, made_ms=first.made_ms + 1), replace(first, made_ms=first.made_ms + 2)):
+        body.of(shown)
+        now += REGULAR_SECONDS * 2 / 3
+    assert Counted.made == 2
