@@ -51,7 +51,7 @@ class DaemonLimits:
     """How long a scan waits for a free connection to the agent."""
 
     one_by_one_seconds: float = 0.05
-    """How long a directory's scan waits for the one before it before it begins beside it."""
+    """A directory's scan begins when the scan of the previous directory has ended, or after this time."""
 
     together_seconds: float = 2.0
     """The others do not wait for a slower scan, which is merged when it ends."""

@@ -84,7 +84,7 @@ TICK_SECONDS: Final = 1.0
 """Interval of views of jobs under way."""
 
 IDLE_TICK_SECONDS: Final = 5.0
-"""The same without jobs: after a second of sleep, waking up costs more than what is done then."""
+"""The same without jobs: to wake up an idle process costs more CPU than the tick itself."""
 
 ERASURE_SECONDS: Final = ERASURE_READING_MS / 1000
 """Seconds between readings of the open erasure requests. Each reads one small file, and one batch per partition."""

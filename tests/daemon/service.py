@@ -14,6 +14,7 @@ import uvloop
 from cleanerd.config.load import load_settings
 from cleanerd.daemon.control_client import send_request
 from cleanerd.daemon.discovery.log_dir_scan import ScanContext
+from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.service import Service
 from cleanerd.state.cleaner_checkpoint import StateStore
@@ -24,11 +25,12 @@ from tests.swap.live_round import held
 from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
     from cleanerd.daemon.view import DaemonView, PartitionView
+    from cleanerd.format.names import TopicPartition
     from tests.support.log_dirs import Partition
 
 SETTLES_SOON = DaemonLimits(settle_seconds=0.3)
@@ -89,6 +91,17 @@ def serve(settings: Sequence[str], story: Callable[[Service], Awaitable[None]], 
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
+
+
+def recorded(followed: list[set[Path]]) -> type[Watcher]:
+    """A watcher that appends the log directories that it follows."""
+
+    class Recorded(Watcher):
+        def follow(self, log_dirs: Collection[Path], partitions: Collection[tuple[str, TopicPartition]]) -> None:
+            followed.append(set(log_dirs))
+            super().follow(log_dirs, partitions)
+
+    return Recorded
 
 
 async def until(what: str, holds: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:

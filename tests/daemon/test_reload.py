@@ -7,7 +7,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import uvloop
@@ -17,20 +17,17 @@ from cleanerd.cli.output import Output
 from cleanerd.cli.run import reread
 from cleanerd.config.load import Settings, load_settings
 from cleanerd.daemon.configuration import Configuration
-from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.notify import Notifier
 from cleanerd.daemon.service import Service
 from cleanerd.daemon.superseded_by_reload import is_superseded
 from cleanerd.errors import CleanerdError, ConfigError
 from cleanerd.format.names import TopicPartition
 from tests.daemon.process import Daemon, large, leftovers, newest
-from tests.daemon.service import assignments, broker, serve, until
+from tests.daemon.service import assignments, broker, recorded, serve, until
 from tests.support.log_dirs import make_log_dir
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from cleanerd.daemon.work.job import CleaningJob
 
 RUNS = ["cleanerd.mode=auto"]
@@ -138,11 +135,6 @@ def test_an_empty_log_directory_that_is_added_is_watched(root: Path) -> None:
     properties.write_text(f"log.dirs={root}\n")
     followed: list[set[Path]] = []
 
-    class Recorded(Watcher):
-        def follow(self, log_dirs: Collection[Path], partitions: Any) -> None:
-            followed.append(set(log_dirs))
-            super().follow(log_dirs, partitions)
-
     async def story(service: Service) -> None:
         await until("the first one is watched", lambda: followed[-1] == {root})
         properties.write_text(f"log.dirs={root},{added}\n")
@@ -151,7 +143,7 @@ def test_an_empty_log_directory_that_is_added_is_watched(root: Path) -> None:
 
     settings = [each for each in assignments(root) if not each.startswith("cleanerd.log.dirs")]
     with broker(root):
-        serve([*settings, f"cleanerd.broker.properties={properties}"], story, watcher=Recorded)
+        serve([*settings, f"cleanerd.broker.properties={properties}"], story, watcher=recorded(followed))
 
 
 def test_settings_that_came_through_a_pipe(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from cleanerd.daemon.directory_snapshot import DirectorySnapshot
 from cleanerd.daemon.discovery.log_dir_scan import DirMode, LogDirScan, ScanContext
 from cleanerd.daemon.discovery.log_dir_scanner import LogDirScanner
 from cleanerd.daemon.discovery.scan_threads import ScanThreads, StateSweeper
-from cleanerd.daemon.discovery.watch import Watcher
 from cleanerd.daemon.limits import DaemonLimits
 from cleanerd.daemon.partition_scan import FailedScan
 from cleanerd.daemon.registry.pauses import Pauses, save_pauses
@@ -26,13 +25,13 @@ from cleanerd.format.names import TopicPartition
 from cleanerd.fsio.held_file import DAEMON_FILE, holder_of
 from cleanerd.state.cleaner_checkpoint import StateStore
 from tests.cleaner.driver import scratch
-from tests.daemon.service import assignments, broker, is_clean, partition, serve, until
+from tests.daemon.service import assignments, broker, is_clean, partition, recorded, serve, until
 from tests.support.log_dirs import make_log_dir, write_checkpoint, write_partition
 from tests.support.patience import PATIENCE_SECONDS
 from tests.swap.offline_round import two_groups
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
     from typing import Any
 
@@ -74,12 +73,6 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = root.parent / "bad"
     disk = Disk(bad)
     followed: list[set[Path]] = []
-
-    class Recorded(Watcher):
-        def follow(self, log_dirs: Collection[Path], partitions: Any) -> None:
-            followed.append(set(log_dirs))
-            super().follow(log_dirs, partitions)
-
     with broker(root, 2), broker(bad, {"lost-0": two_groups()}):
 
         async def story(service: Service) -> None:
@@ -109,7 +102,7 @@ def test_a_disk_that_hangs(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             await until("all are well", lambda: all(found.online for found in service.view().log_dirs))
             await until("it is watched", lambda: bad in followed[-1])
 
-        serve(assignments(root, bad), story, limits=SOON_LATE, scanner=disk.scanner, watcher=Recorded)
+        serve(assignments(root, bad), story, limits=SOON_LATE, scanner=disk.scanner, watcher=recorded(followed))
 
 
 @pytest.mark.slow
@@ -472,31 +465,24 @@ def test_a_directory_dropped_just_before_it_hangs(root: Path) -> None:
     asyncio.run(story())
 
 
-class Order(LogDirScanner):
-    """Notes begins and ends of scans; ``hanging`` directories wait for ``works``."""
-
-    noted: list[tuple[str, str]]
-    hanging: frozenset[str]
-    works: threading.Event
-
-    def scan(self, context: ScanContext, only: Any = None) -> LogDirScan:
-        self.noted.append((self.path.name, "begins"))
-        if self.path.name in self.hanging:
-            self.works.wait(PATIENCE_SECONDS)
-        found = super().scan(context, only)
-        self.noted.append((self.path.name, "ends"))
-        return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("hanging", [frozenset(), frozenset({"disk0"})])
 def test_a_scan_waits_for_the_one_before_it_only(root: Path, hanging: frozenset[str]) -> None:
     """One after the other; beside a disk that hangs, only the next one waits for it, and for a moment."""
     log_dirs = [make_log_dir(root / f"disk{number}", {"orders-0": two_groups()}) for number in range(4)]
     works, noted = threading.Event(), list[tuple[str, str]]()
-    scanner = type("Noting", (Order,), {"noted": noted, "hanging": hanging, "works": works})
+
+    class Noting(LogDirScanner):
+        def scan(self, *arguments: Any) -> LogDirScan:
+            noted.append((self.path.name, "begins"))
+            if self.path.name in hanging:
+                works.wait(PATIENCE_SECONDS)
+            found = super().scan(*arguments)
+            noted.append((self.path.name, "ends"))
+            return found
+
     limits = DaemonLimits(one_by_one_seconds=3.0 if hanging else PATIENCE_SECONDS, together_seconds=0.1)
-    scans = ScanThreads(lambda _found: None, lambda _text: None, lambda: None, limits, scanner=scanner)
+    scans = ScanThreads(lambda _found: None, lambda _text: None, lambda: None, limits, scanner=Noting)
 
     async def story() -> float:
         scans.attend(log_dirs)

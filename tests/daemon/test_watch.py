@@ -45,6 +45,17 @@ def watching(story: Callable[[Watcher, Noticed], Awaitable[None]], **given: Any)
     asyncio.run(play())
 
 
+class Limited(INotify):  # type: ignore[misc]
+    """While ``is_limited``, the system allows no new watch."""
+
+    is_limited = False
+
+    def add_watch(self, *arguments: Any) -> Any:
+        if self.is_limited:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().add_watch(*arguments)
+
+
 async def until(reached: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not reached():
@@ -162,16 +173,10 @@ def test_dropped_events_make_every_watch_new(root: Path, is_limited: bool) -> No
     ``is_limited``: a system limit prevents the first try.
     """
     queued = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
-    fails, now = False, 1000.0
-
-    class Limited(INotify):  # type: ignore[misc]
-        def add_watch(self, *arguments: Any) -> Any:
-            if fails:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return super().add_watch(*arguments)
+    inotify, now = Limited(), 1000.0
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        nonlocal fails, now
+        nonlocal now
         watcher.follow([root], [(str(root), ORDERS)])
         for number in range(queued + 1):
             (root / f"{number}").touch()
@@ -180,9 +185,9 @@ def test_dropped_events_make_every_watch_new(root: Path, is_limited: bool) -> No
         await until(lambda: watcher.has_lost_watches)
         assert noticed == [(root, None)]
         if is_limited:
-            fails = True
+            inotify.is_limited = True
             watcher.follow([root], [(str(root), ORDERS)])
-            fails = False
+            inotify.is_limited = False
             now += RETRY_SECONDS
         watcher.follow([root], [(str(root), ORDERS)])
         assert not watcher.has_lost_watches
@@ -190,7 +195,7 @@ def test_dropped_events_make_every_watch_new(root: Path, is_limited: bool) -> No
         await until(lambda: len(noticed) == 2)
         assert noticed[-1] == (root, ORDERS)
 
-    watching(story, make=Limited, clock=lambda: now)
+    watching(story, make=lambda: inotify, clock=lambda: now)
 
 
 @pytest.mark.parametrize("moved", ["orders-0", "."])
@@ -218,23 +223,18 @@ def test_another_directory_has_that_name_now(root: Path, moved: str) -> None:
 
 def test_a_limit_that_was_raised(root: Path) -> None:
     """If the operator raises the limit, as the warning says, the daemon needs no restart."""
-    is_limited, now = True, 1000.0
-
-    class Limited(INotify):  # type: ignore[misc]
-        def add_watch(self, *arguments: Any) -> Any:
-            if is_limited:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return super().add_watch(*arguments)
+    inotify, now = Limited(), 1000.0
+    inotify.is_limited = True
 
     async def story(watcher: Watcher, noticed: Noticed) -> None:
-        nonlocal is_limited, now
+        nonlocal now
 
         def reported() -> tuple[bool, bool]:
             return "max_user_watches" in watcher.warning, watcher.has_lost_watches
 
         watcher.follow([root], [(str(root), ORDERS)])
         assert reported() == (True, False)
-        is_limited = False
+        inotify.is_limited = False
         watcher.follow([root], [(str(root), ORDERS)])
         assert reported() == (True, False), "not at every scan"
         now += RETRY_SECONDS
@@ -244,7 +244,7 @@ def test_a_limit_that_was_raised(root: Path) -> None:
         (root / "orders-0" / "00000000000000000000.log").touch()
         await until(lambda: noticed == [(root, ORDERS)])
 
-    watching(story, make=Limited, clock=lambda: now)
+    watching(story, make=lambda: inotify, clock=lambda: now)
 
 
 def test_too_many_instances(root: Path) -> None:

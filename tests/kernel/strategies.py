@@ -121,8 +121,9 @@ def legacy(draw: st.DrawFn, base_offset: int = 0) -> bytes:
     steps = draw(st.lists(st.sampled_from([1, 1, 2, 3_000_000]), max_size=4))
     offsets = [*accumulate(steps, initial=base_offset if magic == 0 else draw(st.sampled_from([0, 0, 3])))]
     highest = offsets[-1]
-    if draw(st.integers(0, 5)) == 0:  # U-45: offsets that decrease; the last one of magic 1 is the wrapper's
-        offsets = draw(st.permutations(offsets if magic == 0 else offsets[:-1])) + offsets[len(offsets) - magic :]
+    if draw(st.integers(0, 5)) == 0:  # U-45: offsets that decrease
+        free = len(offsets) - magic  # the last one of magic 1 stays the highest, because it is the wrapper's
+        offsets = [*draw(st.permutations(offsets[:free])), *offsets[free:]]
     inner = b""
     for offset in offsets:
         kind = magic if draw(st.integers(0, 5)) else 1 - magic

@@ -238,7 +238,8 @@ class ScanThreads:
             for path in answering:
                 # Threads that scan at once wait for Python's lock: on unchanged directories that triples the CPU.
                 if scans:
-                    await asyncio.wait([*scans.values()][-1:], timeout=self._limits.one_by_one_seconds)
+                    *_, previous = scans.values()
+                    await asyncio.wait([previous], timeout=self._limits.one_by_one_seconds)
                 if path not in self.late:
                     scans[path] = asyncio.ensure_future(self._scan_directory(path, context, wanted[path]))
             if scans:
